@@ -1,0 +1,107 @@
+"""The first thing a worker does: learn its place, and be ready to meet the other ranks.
+
+`pool` calls `enter` by its dotted name and knows nothing else of this room. The process group itself is
+made at first need (`process.join`), since the user's code may make its own.
+
+Importing this module brings in what every worker needs of torch, so that a host can preload it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch._dynamo  # DDP and the optimizers import it at first use; better once, in the host
+import torch.distributed as dist
+import torch.nn.parallel
+import torch.optim  # noqa: F401 - preloaded
+
+from notebook_accel.comm import process as processes
+from notebook_accel.comm.process import BACKENDS, Process
+from notebook_accel.config import environ
+
+LEAVE_SECONDS = 5.0
+
+
+def enter(place: dict[str, Any]) -> Callable[[bool], None]:
+    """Make this process the rank that `place` describes; returns what to call at its end with "did it go well".
+
+    `place`: rank, world_size, local_rank, local_world_size; `store`, the path of the file in which the
+    ranks meet (None for a call in place, in a process that is not ours); `listen_fd` with `master_addr`
+    and `master_port`, on rank 0, a listening socket for code that calls `init_process_group()` itself;
+    `config`; `cpu`.
+    """
+    own = place.get("store") is not None
+    if own:
+        _limit_threads(place["local_world_size"])
+    guests = _serve_guests(place)
+    had_group = dist.is_available() and dist.is_initialized()
+    before = processes.use(_process(place))
+
+    def leave(ok: bool) -> None:
+        nonlocal guests
+        guests = None
+        processes.use(before)
+        if not had_group and (ok or not own):
+            _leave_group()
+
+    return leave
+
+
+def _process(place: Mapping[str, Any]) -> Process:
+    world_size = place["world_size"]
+    device = processes.choose_device(place["local_rank"], world_size, cpu=place.get("cpu", False))
+    store = place.get("store")
+    return Process(
+        rank=place["rank"],
+        world_size=world_size,
+        local_rank=place["local_rank"],
+        local_world_size=place["local_world_size"],
+        device=device,
+        backend=None if world_size == 1 else BACKENDS.get(device.type, "gloo"),
+        config=place.get("config"),
+        launched=True,
+        make_store=None if store is None else _Stores(store, world_size),
+    )
+
+
+class _Stores:
+    """Gives a fresh place to meet each time: on a used one, ranks read the addresses of the group before."""
+
+    def __init__(self, path: str, world_size: int) -> None:
+        self._path, self._world_size, self._count = path, world_size, 0
+
+    def __call__(self) -> dist.Store:
+        self._count += 1
+        return dist.PrefixStore(f"group {self._count}", dist.FileStore(self._path, self._world_size))
+
+
+def _limit_threads(local_world_size: int) -> None:
+    """Share the processors among the ranks of this machine, unless OMP_NUM_THREADS says otherwise."""
+    asked = environ.get("OMP_NUM_THREADS", "")
+    torch.set_num_threads(int(asked) if asked and asked.isdigit() else max(1, (os.cpu_count() or 1) // local_world_size))
+
+
+def _serve_guests(place: Mapping[str, Any]) -> dist.TCPStore | None:
+    """On rank 0, the store behind MASTER_ADDR and MASTER_PORT, for code that makes its own group."""
+    descriptor = place.get("listen_fd")
+    if descriptor is None:
+        return None
+    return dist.TCPStore(
+        place["master_addr"],
+        int(place["master_port"]),
+        place["world_size"],
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=descriptor,
+    )
+
+
+def _leave_group() -> None:
+    """End the group, but never wait long for it: a peer that died in mid-collective must not hold us."""
+    thread = threading.Thread(target=processes.leave_group, name="leave process group", daemon=True)
+    thread.start()
+    thread.join(LEAVE_SECONDS)

@@ -1,0 +1,152 @@
+"""Nested batches: dicts, lists, tuples, named tuples, dataclasses, mappings such as tokenizers return.
+
+Every function works on the tensors inside and gives back the same structure; what is not a tensor
+(numbers, strings, None …) stays as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import Any
+
+import torch
+
+from notebook_accel.errors import ArgumentTypeError
+
+
+def map_tensors(function: Callable[[torch.Tensor], Any], data: Any) -> Any:
+    """`data` with every tensor replaced by `function(tensor)`."""
+    return map_leaves(lambda leaf: function(leaf) if isinstance(leaf, torch.Tensor) else leaf, data)
+
+
+def map_leaves(function: Callable[[Any], Any], data: Any) -> Any:
+    """`data` with everything that is not a container replaced by `function(it)`."""
+    if isinstance(data, torch.Tensor):
+        return function(data)
+    if isinstance(data, Mapping):
+        return _map_mapping(function, data)
+    if isinstance(data, (list, tuple)):
+        return _rebuild(data, [map_leaves(function, item) for item in data])
+    if dataclasses.is_dataclass(data) and not isinstance(data, type):
+        new = {item.name: map_leaves(function, getattr(data, item.name)) for item in dataclasses.fields(data)}
+        return _with_fields(data, new)
+    return function(data)
+
+
+def leaves(data: Any) -> list[Any]:
+    """Everything in `data` that is not a container, in order."""
+    found: list[Any] = []
+    map_leaves(found.append, data)
+    return found
+
+
+def tensors(data: Any) -> list[torch.Tensor]:
+    """Every tensor in `data`, in order."""
+    return [leaf for leaf in leaves(data) if isinstance(leaf, torch.Tensor)]
+
+
+def with_tensors(data: Any, new: Iterable[torch.Tensor]) -> Any:
+    """`data` with its tensors, in order, replaced by those of `new`."""
+    replacements = iter(new)
+    return map_tensors(lambda _: next(replacements), data)
+
+
+def require_tensors(data: Any, name: str) -> None:
+    """Raise `ArgumentTypeError` if `data`, which was given to `name`, holds anything but tensors."""
+    for leaf in leaves(data):
+        if not isinstance(leaf, torch.Tensor):
+            raise ArgumentTypeError(
+                f"{name} takes tensors, and lists, tuples and dicts of tensors; it got a {type(leaf).__name__}. "
+                "Make it a tensor, or use gather_object."
+            )
+
+
+def send_to_device(
+    data: Any,
+    device: torch.device | str | int,
+    non_blocking: bool = False,
+    skip_keys: str | Iterable[str] | None = None,
+) -> Any:
+    """`data` with its tensors on `device`; the values of `skip_keys`, in mappings, stay where they are."""
+    skipped = {skip_keys} if isinstance(skip_keys, str) else set(skip_keys or ())
+    moved = _move(data, torch.device(device), non_blocking, skipped)
+    if non_blocking and torch.device(device).type == "cpu" and torch.cuda.is_initialized():
+        torch.cuda.synchronize()  # a CPU tensor may be read at once, before an unfinished copy has arrived
+    return moved
+
+
+def _move(data: Any, device: torch.device, non_blocking: bool, skipped: set[str]) -> Any:
+    if isinstance(data, torch.Tensor):
+        return data.to(device, non_blocking=non_blocking)
+    if isinstance(data, Mapping):
+        new = {key: item if key in skipped else _move(item, device, non_blocking, skipped) for key, item in data.items()}
+        return _with_items(data, new)
+    # Some tuples know how to move themselves, and which of their tensors must not: packed sequences.
+    if callable(mover := getattr(data, "to", None)):
+        return mover(device)
+    if isinstance(data, (list, tuple)):
+        return _rebuild(data, [_move(item, device, non_blocking, skipped) for item in data])
+    if dataclasses.is_dataclass(data) and not isinstance(data, type):
+        names = [item.name for item in dataclasses.fields(data)]
+        return _with_fields(data, {name: _move(getattr(data, name), device, non_blocking, skipped) for name in names})
+    return data
+
+
+def find_batch_size(data: Any) -> int | None:
+    """The length of the first tensor in `data` that has one, or None."""
+    return next((leaf.shape[0] for leaf in tensors(data) if leaf.ndim), None)
+
+
+def slice_tensors(data: Any, part: slice) -> Any:
+    """`data` with every tensor cut to `part` of its first dimension; single numbers stay whole."""
+    return map_tensors(lambda tensor: tensor[part] if tensor.ndim else tensor, data)
+
+
+def concatenate(parts: list[Any], dim: int = 0) -> Any:
+    """Equally built batches put together along `dim`; single numbers become a vector."""
+    columns = zip(*[tensors(part) for part in parts])
+    return with_tensors(parts[0], [torch.cat([_at_least_1d(item) for item in column], dim) for column in columns])
+
+
+def convert_to_fp32(data: Any) -> Any:
+    """`data` with half precision tensors as float32."""
+    half = (torch.float16, torch.bfloat16)
+    return map_tensors(lambda tensor: tensor.float() if tensor.dtype in half else tensor, data)
+
+
+def _at_least_1d(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.ndim else tensor[None]
+
+
+def _rebuild(data: Any, items: list[Any]) -> Any:
+    """A list or tuple of the type of `data`, named tuples included."""
+    kind = type(data)
+    if kind in (list, tuple):
+        return kind(items)
+    return kind._make(items) if hasattr(kind, "_make") else kind(items)
+
+
+def _map_mapping(function: Callable[[Any], Any], data: Mapping[Any, Any]) -> Any:
+    return _with_items(data, {key: map_leaves(function, value) for key, value in data.items()})
+
+
+def _with_items(data: Mapping[Any, Any], new: dict[Any, Any]) -> Any:
+    """A mapping of the type of `data`. A copy is filled, since constructors differ and objects carry more than items."""
+    if type(data) is dict:
+        return new
+    if not isinstance(data, MutableMapping):
+        return type(data)(new)  # type: ignore[call-arg]
+    made = copy.copy(data)
+    for key, value in new.items():
+        made[key] = value
+    return made
+
+
+def _with_fields(data: Any, new: dict[str, Any]) -> Any:
+    """A copy of a dataclass instance with other fields; its constructor may do or demand anything, so it is not called."""
+    made = copy.copy(data)
+    for name, value in new.items():
+        object.__setattr__(made, name, value)
+    return made

@@ -1,0 +1,107 @@
+"""The standard streams of a worker, and whole lines out of what comes through its pipes."""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import faulthandler
+import io
+import os
+import sys
+from typing import Any, NoReturn
+
+from notebook_accel.errors import NoInputError
+from notebook_accel.pool import here
+
+
+def redirect(stdout: int, stderr: int) -> None:
+    """Send what this process writes, from Python or from native code, into two pipes; close standard input."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (stdout, 1), (stderr, 2)):
+        os.dup2(source, target)
+        if source > 2:
+            os.close(source)
+    sys.stdout = sys.__stdout__ = _text(1)
+    sys.stderr = sys.__stderr__ = _text(2)
+    sys.stdin = sys.__stdin__ = _NoKeyboard()
+    builtins.input = _no_input
+    sys.breakpointhook = _no_breakpoint
+    faulthandler.enable(2)
+
+
+def flush() -> None:
+    """Push out everything written so far, buffers of C's stdio included."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # the user closed it, or the kernel is gone: nothing left to save
+            continue
+    ctypes.CDLL(None).fflush(None)
+
+
+def _text(fd: int) -> io.TextIOWrapper:
+    # Line buffering makes one write of one print, so that lines of different ranks cannot mix.
+    return open(fd, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+
+
+class _NoKeyboard(io.TextIOBase):
+    """Standard input of a rank: every read is a clear error, never a wait."""
+
+    def read(self, size: int | None = -1, /) -> NoReturn:
+        _refuse("Reading standard input")
+
+    def readline(self, size: int = -1, /) -> NoReturn:  # type: ignore[override]
+        _refuse("Reading standard input")
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 0
+
+
+def _no_input(prompt: Any = "", /) -> NoReturn:
+    _refuse("input()")
+
+
+def _no_breakpoint(*args: Any, **kwargs: Any) -> NoReturn:
+    _refuse("breakpoint()")
+
+
+def _refuse(what: str) -> NoReturn:
+    rank, world_size = here.rank() or (0, 1)
+    error = NoInputError(
+        f"{what} was called in rank {rank} of {world_size}, which has no keyboard. Ask in the notebook and pass the "
+        "answer in `args`, or launch with num_processes=1, which runs in the notebook itself."
+    )
+    error.rank, error.world_size = rank, world_size
+    raise error
+
+
+class Lines:
+    """Cuts a stream of bytes into whole lines of text; the rest waits for its end or for `rest`."""
+
+    def __init__(self) -> None:
+        self._pending = b""
+
+    def feed(self, data: bytes) -> str:
+        """All lines completed by `data`."""
+        head, newline, tail = data.rpartition(b"\n")
+        if not newline:
+            self._pending += data
+            return ""
+        whole, self._pending = self._pending + head + newline, tail
+        return _decode(whole)
+
+    def rest(self) -> str:
+        """The unfinished line, with a newline added; empty when there is none."""
+        rest, self._pending = self._pending, b""
+        return _decode(rest) + "\n" if rest else ""
+
+
+def _decode(data: bytes) -> str:
+    """Text, with what a carriage return would overwrite on a terminal left out (progress bars)."""
+    text = data.decode("utf-8", errors="replace").replace("\r\n", "\n")
+    if "\r" not in text:
+        return text
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))

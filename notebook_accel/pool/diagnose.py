@@ -1,0 +1,83 @@
+"""From what happened to the ranks to the one error that the notebook shows. Pure functions."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+
+from notebook_accel.errors import RankDied, RankError
+from notebook_accel.pool import frames
+from notebook_accel.pool.events import Exited, Raised
+
+# What a rank says when another one went away in the middle of a collective (gloo, NCCL, TCPStore).
+_PEER_LOST = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "broken pipe",
+    "socket closed",
+    "connection refused",
+    "remote process exited",
+    "nccl communicator was aborted",
+    "failed to recv, got 0 bytes",
+)
+_PEER_ERRORS = ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError", "ConnectionError")
+
+
+def failure(failed: Mapping[int, Raised | Exited], world_size: int) -> RankError:
+    """The error for a call that failed on these ranks (in the order they failed).
+
+    The first rank that failed by itself is the cause; ranks that only lost their peer are never shown as it.
+    """
+    by_rank = {rank: error_of(event, world_size) for rank, event in failed.items()}
+    cause = next((rank for rank, event in failed.items() if not lost_peer(event)), next(iter(failed)))
+    error = by_rank[cause]
+    error.by_rank = dict(sorted(by_rank.items()))
+    return error
+
+
+def error_of(event: Raised | Exited, world_size: int) -> RankError:
+    """The exception for one rank's failure."""
+    if isinstance(event, Exited):
+        return died(event, world_size)
+    if event.report.type_name == "SystemExit":
+        return _left(event, world_size)
+    return frames.rebuild(event.report, event.rank, world_size)
+
+
+def died(event: Exited, world_size: int) -> RankDied:
+    """The exception for a rank whose process ended without an answer."""
+    error = RankDied(f"Rank {event.rank} of {world_size} {_how(event.exit_code)}")
+    error.rank, error.world_size, error.exit_code = event.rank, world_size, event.exit_code
+    error.by_rank = {event.rank: error}
+    return error
+
+
+def lost_peer(event: Raised | Exited) -> bool:
+    """Whether a rank failed only because another one went away."""
+    if isinstance(event, Exited):
+        return False
+    text = event.report.text.lower()
+    return event.report.type_name.rpartition(".")[2] in _PEER_ERRORS and any(sign in text for sign in _PEER_LOST)
+
+
+def _left(event: Raised, world_size: int) -> RankDied:
+    error = RankDied(f"Rank {event.rank} of {world_size} called sys.exit({event.report.text}).")
+    error.rank, error.world_size = event.rank, world_size
+    error.exit_code = int(event.report.text) if event.report.text.lstrip("-").isdigit() else 1
+    error.__traceback__ = frames.plain(event.report).__traceback__
+    return error
+
+
+def _how(code: int | None) -> str:
+    if code is None:
+        return "ended together with the host that had forked it."
+    if code >= 0:
+        return f"ended with exit code {code} before its function returned (os._exit, or native code called exit)."
+    name = signal.Signals(-code).name
+    hint = {
+        "SIGKILL": ": the system does this when memory runs out; or somebody killed it.",
+        "SIGSEGV": ": native code crashed; its last lines above show where.",
+        "SIGABRT": ": native code gave up; its last lines above say why.",
+        "SIGBUS": ": shared memory ran out (/dev/shm), or a mapped file was cut.",
+    }.get(name, ".")
+    return f"was ended by {name}{hint}"

@@ -1,0 +1,209 @@
+"""Exceptions across processes: pack in a rank, rebuild in the kernel with the lines of the notebook.
+
+A traceback cannot be pickled, so its frames travel as (file, line, function) and are rebuilt from code
+objects that carry those names. The kernel knows the files of its cells, so IPython then shows the rank's
+traceback as it shows any other: "Cell In[3], line 5", with the source.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import itertools
+import pickle
+import traceback
+import types
+from dataclasses import dataclass
+
+import cloudpickle
+
+from notebook_accel.errors import RankError
+
+# Frames of these files are ours, not the user's: they end the outer part of a traceback.
+_OURS = ("/notebook_accel/pool/",)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One line of a traceback; `span` is the part of it that failed (end line, first and last column)."""
+
+    file: str
+    line: int
+    function: str
+    module: str
+    span: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """An exception, packed: what can be rebuilt of it, and its text in any case."""
+
+    type_name: str
+    text: str
+    frames: tuple[Frame, ...]
+    pickled: bytes | None
+    """The exception itself, without its traceback; None where it cannot be pickled."""
+    formatted: str
+    """The whole traceback as the rank would have printed it."""
+    cause: Report | None = None
+    context: Report | None = None
+    suppress_context: bool = False
+
+    @property
+    def headline(self) -> str:
+        """Type and text in one line."""
+        return f"{self.type_name}: {self.text}" if self.text else self.type_name
+
+
+def pack(error: BaseException, *, seen: frozenset[int] = frozenset()) -> Report:
+    """A report of `error` and of the exceptions behind it, that can be sent anywhere."""
+    seen |= {id(error)}
+    cause, context = error.__cause__, error.__context__
+    return Report(
+        type_name=_type_name(error),
+        text=_text(error),
+        frames=tuple(_frames(error.__traceback__)),
+        pickled=_pickled(error),
+        formatted="".join(traceback.format_exception(type(error), error, error.__traceback__)),
+        cause=pack(cause, seen=seen) if cause is not None and id(cause) not in seen else None,
+        context=pack(context, seen=seen) if context is not None and id(context) not in seen else None,
+        suppress_context=error.__suppress_context__,
+    )
+
+
+def rebuild(report: Report, rank: int, world_size: int) -> RankError:
+    """The exception of a rank: of its own type and a `RankError`, with the frames it had in the rank."""
+    error = _ranked(report, rank, world_size)
+    _chain(error, report)
+    return error
+
+
+def plain(report: Report) -> BaseException:
+    """The exception behind a report, of its own type alone (for causes and contexts)."""
+    error = _unpickled(report) or RankError(report.headline)
+    _chain(error, report)
+    return error
+
+
+def _chain(error: BaseException, report: Report) -> None:
+    error.__traceback__ = _traceback(report.frames)
+    if report.cause is not None:
+        error.__cause__ = plain(report.cause)
+    if report.context is not None:
+        error.__context__ = plain(report.context)
+    error.__suppress_context__ = report.suppress_context
+
+
+def _type_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - a broken __str__ must not hide the error it describes
+        return f"<str() of this exception raised {type(failure).__name__}>"
+
+
+def _frames(tb: types.TracebackType | None) -> list[Frame]:
+    """The frames below the pool's own."""
+    found = []
+    while tb is not None:
+        code, names = tb.tb_frame.f_code, tb.tb_frame.f_globals
+        if not any(part in code.co_filename for part in _OURS):
+            module = str(names.get("__name__", ""))
+            found.append(Frame(code.co_filename, tb.tb_lineno, code.co_name, module, _span(code, tb.tb_lasti)))
+        tb = tb.tb_next
+    return found
+
+
+def _span(code: types.CodeType, instruction: int) -> tuple[int, int, int] | None:
+    """Where in its line an instruction stands (Python 3.11 and later know)."""
+    if not hasattr(code, "co_positions"):
+        return None
+    _, end_line, start, end = next(itertools.islice(code.co_positions(), instruction // 2, None), (None,) * 4)
+    return None if end_line is None or start is None or end is None else (end_line, start, end)
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    """The exception as bytes that were seen to load again, else None."""
+    buffer = io.BytesIO()
+    try:
+        cloudpickle.dump(error, buffer)
+        pickle.loads(buffer.getvalue())
+    except Exception:  # noqa: BLE001 - user classes may raise anything here; the text of the error still travels
+        return None
+    return buffer.getvalue()
+
+
+def _unpickled(report: Report) -> BaseException | None:
+    if report.pickled is None:
+        return None
+    try:
+        error = pickle.loads(report.pickled)
+    except Exception:  # noqa: BLE001 - as in _pickled: the kernel may lack what the rank had
+        return None
+    return error if isinstance(error, BaseException) else None
+
+
+def _ranked(report: Report, rank: int, world_size: int) -> RankError:
+    original = _unpickled(report)
+    error = _as_rank_error(original) if original is not None else None
+    if error is None:
+        error = RankError(report.headline)
+    error.rank, error.world_size = rank, world_size
+    error.by_rank = {rank: error}
+    return error
+
+
+def _as_rank_error(original: BaseException) -> RankError | None:
+    """`original` as an instance of both its own type and `RankError`; None where that type does not allow it."""
+    kind = type(original)
+    if isinstance(original, RankError):
+        return original
+    try:
+        both = type(kind.__name__, (_Ranked, kind), {"__module__": kind.__module__, "__qualname__": kind.__qualname__})
+        error = both.__new__(both, *original.args)
+        if kind.__module__ == "builtins":
+            kind.__init__(error, *original.args)  # fills what lives outside __dict__, such as OSError.errno
+        else:
+            error.args = original.args
+        error.__dict__.update(original.__dict__)
+    except Exception:  # noqa: BLE001 - an exotic class: the caller reports it by text
+        return None
+    return error if isinstance(error, RankError) else None
+
+
+class _Ranked(RankError):
+    """Adds the rank to the text of the user's own exception."""
+
+    def __str__(self) -> str:
+        text = super(RankError, self).__str__()  # the user's class, next in the order of bases
+        return f"{text}  [rank {self.rank} of {self.world_size}]" if self.rank is not None else text
+
+
+def _traceback(frames: tuple[Frame, ...]) -> types.TracebackType | None:
+    """A traceback whose frames name the files, lines and functions of `frames`."""
+    chain = None
+    for frame in reversed(frames):
+        lived = _frame_object(frame)
+        chain = types.TracebackType(chain, lived.tb_frame, lived.tb_lasti, frame.line)
+    return chain
+
+
+def _frame_object(frame: Frame) -> types.TracebackType:
+    """The traceback entry of a frame that ran code with this frame's names and position."""
+    end_line, start, end = frame.span or (frame.line, 0, 0)
+    where = {"lineno": frame.line, "end_lineno": max(end_line, frame.line), "col_offset": start, "end_col_offset": end}
+    raising = ast.Raise(exc=ast.Name("RuntimeError", ast.Load(), **where), cause=None, **where)
+    code = compile(ast.Module(body=[raising], type_ignores=[]), frame.file, "exec").replace(co_name=frame.function)
+    if hasattr(code, "co_qualname"):
+        code = code.replace(co_qualname=frame.function)
+    try:
+        exec(code, {"__name__": frame.module, "__file__": frame.file})
+    except RuntimeError as error:
+        assert error.__traceback__ is not None
+        assert error.__traceback__.tb_next is not None
+        return error.__traceback__.tb_next
+    raise AssertionError("the code above always raises")

@@ -1,0 +1,183 @@
+"""The kernel's side of the host: start it once, renew it when it is out of date, ask it for workers."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from notebook_accel.config import environ
+from notebook_accel.errors import HostError
+from notebook_accel.pool import host
+from notebook_accel.pool.wire import Channel
+
+# The package may be anywhere; the host imports it from where this kernel did, after everything else.
+_START = (
+    "import sys; sys.path[:1] = []; sys.path.append(sys.argv[2]); "
+    "from notebook_accel.pool.host import main; main(int(sys.argv[1]))"
+)
+_PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
+# For the host alone, each worker gets the notebook's own environment: the thread pool of OpenBLAS would make
+# forking unsafe.
+_HOST_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+_END_SECONDS = 2.0
+
+_current: HostClient | None = None
+_lock = threading.Lock()
+
+
+class HostClient:
+    """One running host. Make it by `start` or `current`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], channel: Channel, log: Any) -> None:
+        self._process, self._channel, self._log = process, channel, log
+        self._environment = environ.stable(environ.snapshot())
+        self._path = list(sys.path)
+        self._ready: host.Ready | None = None
+        self._owner = os.getpid()
+
+    @classmethod
+    def start(cls) -> HostClient:
+        """Start a host; it loads in the background."""
+        channel, there = Channel.pair()
+        log = tempfile.TemporaryFile()
+        with there:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _START, str(there.fileno()), _PACKAGE_PARENT],
+                pass_fds=(there.fileno(),),
+                env={**environ.snapshot(), **_HOST_ENVIRONMENT},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # so that an interrupt of the kernel does not reach it
+            )
+        return cls(process, channel, log)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs, and is this process's own (not one that a fork of the kernel sees)."""
+        return self._owner == os.getpid() and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def ready(self) -> host.Ready:
+        """What the host loaded; waits until it has. Raises `HostError` when it cannot serve."""
+        if self._ready is None:
+            try:
+                self._ready = self._channel.receive()
+            except (EOFError, OSError):
+                raise HostError(f"The host that forks workers did not start.{self._last_words()}") from None
+        if self._ready.problem:
+            raise HostError(f"The host that forks workers could not load: {self._ready.problem}.{self._last_words()}")
+        return self._ready
+
+    def stale(self) -> str:
+        """Why this host no longer matches the notebook; empty when it does."""
+        environment = environ.stable(environ.snapshot())
+        changed = sorted(
+            name
+            for name in environment.keys() | self._environment.keys()
+            if environment.get(name) != self._environment.get(name)
+        )
+        if changed:
+            return f"{', '.join(changed[:3])}{' …' if len(changed) > 3 else ''} changed in the environment"
+        if self._path != sys.path:
+            return "sys.path changed"
+        edited = next((name for name, time in self.ready().files.items() if _modified(name) != time), None)
+        return f"{Path(edited).name} was edited or replaced" if edited else ""
+
+    def fork(self, control: socket.socket, stdout: int, stderr: int, status: int) -> None:
+        """Ask for a worker with these ends. Raises `HostError` when the host is gone."""
+        try:
+            self._channel.send(host.Fork(), (control.fileno(), stdout, stderr, status))
+        except OSError:
+            raise HostError(f"The host that forks workers has ended.{self._last_words()}") from None
+
+    def signal(self, pid: int, number: int, group: bool) -> None:
+        """Signal a worker of this host; nothing happens when either is gone."""
+        try:
+            self._channel.send(host.Signal(pid, number, group))
+        except OSError:
+            return  # the host is dead, and its workers die with it
+
+    def close(self) -> None:
+        """End the host and wait for it."""
+        self._channel.close()
+        self._log.close()
+        if self._owner != os.getpid():
+            return
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:  # it is in the middle of an import
+            self._process.kill()
+            self._process.wait()
+
+    def _last_words(self) -> str:
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()[-8:]
+        code = self._process.poll()
+        ending = "" if code is None else f" It ended with {_ending(code)}."
+        return ending + ("\nIts last lines were:\n" + "\n".join(lines) if lines else "")
+
+
+def warm_up() -> None:
+    """Start the host in the background if there is none; returns at once."""
+    with _lock:
+        _ensure()
+
+
+def current() -> tuple[HostClient, str]:
+    """The host of this kernel, fresh, and why the one before it was replaced (empty if it was not)."""
+    with _lock:
+        client = _ensure()
+        why = client.stale()
+        if why:
+            client.close()
+            client = _replace()
+        return client, why
+
+
+def shutdown() -> None:
+    """End this kernel's host, if there is one."""
+    global _current
+    with _lock:
+        client, _current = _current, None
+    if client is not None:
+        client.close()
+
+
+def _ensure() -> HostClient:
+    if _current is not None and _current.alive:
+        return _current
+    if _current is not None:
+        _current.close()
+    return _replace()
+
+
+def _replace() -> HostClient:
+    global _current
+    if _current is None:
+        atexit.register(shutdown)
+    _current = HostClient.start()
+    return _current
+
+
+def _modified(name: str) -> int | None:
+    try:
+        return os.stat(name).st_mtime_ns
+    except OSError:
+        return None
+
+
+def _ending(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,46 @@
+"""The in-place pool: one rank, in this process, with the same results and errors as real workers."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from notebook_accel.config import environ
+from notebook_accel.errors import LaunchError
+from notebook_accel.pool import here
+from notebook_accel.pool.pending import RankResults
+from notebook_accel.pool.spec import WorkerSpec
+
+
+class InPlacePool:
+    """Runs calls where it is made. Exceptions are simply raised: the notebook's own frames are all there."""
+
+    size = 1
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self._spec = spec
+
+    def run(self, function: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> RankResults:
+        """The result of the call, as that of rank 0. Environment and ambient state are put back afterwards."""
+        __tracebackhide__ = True
+        if here.rank() is not None:
+            raise LaunchError("This code already runs in a rank; a rank cannot launch ranks.")
+        with environ.patched(self._spec.environment):
+            before = here.enter((0, 1))
+            leave = self._enter()
+            ok = False
+            try:
+                value = function(*args, **(kwargs or {}))
+                ok = True
+            finally:
+                leave(ok)
+                here.enter(before)
+        return RankResults({0: value})
+
+    def _enter(self) -> Callable[[bool], None]:
+        if self._spec.entry is None:
+            return lambda ok: None
+        module, _, name = self._spec.entry.partition(":")
+        leave: Callable[[bool], None] = getattr(importlib.import_module(module), name)({**self._spec.place, "listen_fd": None})
+        return leave

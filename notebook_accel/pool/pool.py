@@ -1,0 +1,221 @@
+"""The pool of workers: whatever starts a process goes through here.
+
+A pool is opened with one `WorkerSpec` a rank, runs calls on all of its workers, whose variables live from
+one call to the next, and leaves no process, thread, descriptor or file behind when it is closed.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from notebook_accel.errors import CannotTravelError, LaunchError, RankTimeout
+from notebook_accel.pool import diagnose, serialize
+from notebook_accel.pool.events import Event, Exited, Output
+from notebook_accel.pool.pending import Pending, RankResults
+from notebook_accel.pool.pump import Ends, Pump
+from notebook_accel.pool.serialize import Packed
+from notebook_accel.pool.spec import Stop, Task, WorkerSpec
+from notebook_accel.pool.starters import Starter
+from notebook_accel.pool.wire import Channel
+
+SETTLE_SECONDS = 0.5
+"""How long the other ranks may still report after the first one failed, so that the cause can be told."""
+GRACE_SECONDS = 2.0
+"""How long a rank may clean up after an interrupt before it is killed."""
+END_SECONDS = 5.0
+"""How long a rank may take to end after its work is done."""
+
+OnOutput = Callable[[Output], None]
+
+
+class WorkerPool:
+    """Living workers. Use as a context manager, or call `close`."""
+
+    def __init__(self, specs: Sequence[WorkerSpec], starter: Starter, listener: socket.socket | None = None) -> None:
+        """Start one worker for each spec, in the order of their ranks.
+
+        `listener` is a listening socket for the spec that asks for one. Raises `LaunchError`.
+        """
+        self.size = len(specs)
+        self._folder = Path(specs[0].run_folder)
+        self._specs = specs
+        self._calls = 0
+        self._gone: dict[int, Exited] = {}
+        self._workers: list[Ends] = []
+        try:
+            (self._folder / serialize.MAIN_FILE).write_text(serialize.MAIN_SOURCE)
+            for spec in specs:
+                self._workers.append(_start(spec.rank, starter))
+            self._pump = Pump(self._workers)
+        except BaseException:
+            self._discard()
+            raise
+        self._pump.start()
+        self._introduce(listener)
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close(ok=error is None)
+
+    def run(self, packed: Packed, on_output: OnOutput, timeout: float | None = None) -> RankResults:
+        """The results of a call on all ranks; their output goes to `on_output` as it comes.
+
+        Raises the exception of the first rank that failed, `RankDied` when one ended without an answer,
+        `RankTimeout` after `timeout` seconds, and `KeyboardInterrupt` when interrupted. After any of these
+        the caller should `close(ok=False)`: ranks may be in the middle of something.
+        """
+        __tracebackhide__ = True
+        pending = self.submit(packed)
+        try:
+            self.wait(pending, on_output, timeout)
+        except KeyboardInterrupt:
+            self.interrupt(pending, on_output)
+            raise
+        if pending.failed:
+            raise diagnose.failure(pending.failed, self.size)
+        return RankResults({rank: _loaded(value, rank) for rank, value in pending.returned.items()})
+
+    def submit(self, packed: Packed) -> Pending:
+        """Send a call to all ranks; returns at once."""
+        self._calls += 1
+        pending = Pending(self._calls, frozenset(range(self.size)))
+        (self._folder / serialize.DEFINITIONS_FILE).write_bytes(packed.definitions)
+        task = Task(self._calls, packed.payload)
+        for ends in self._workers:
+            if (gone := self._gone.get(ends.rank)) is not None:
+                pending.note(gone)
+            else:
+                _send(ends.control, task)
+        return pending
+
+    def wait(self, pending: Pending, on_output: OnOutput, timeout: float | None = None) -> None:
+        """Wait until every rank has answered, or shortly after the first one failed. Raises `RankTimeout`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        settled = None
+        while pending.waiting:
+            now = time.monotonic()
+            if pending.failed and settled is None:
+                settled = now + SETTLE_SECONDS
+            limit = min((moment for moment in (deadline, settled) if moment is not None), default=None)
+            if limit is not None and now >= limit:
+                break
+            self._take(pending, on_output, None if limit is None else limit - now)
+        if pending.waiting and not pending.failed:
+            raise _too_late(pending, timeout)
+
+    def interrupt(self, pending: Pending, on_output: OnOutput, grace: float = GRACE_SECONDS) -> None:
+        """Raise `KeyboardInterrupt` in every rank that still works, and give them `grace` seconds to clean up."""
+        self.signal(signal.SIGINT)
+        deadline = time.monotonic() + grace
+        while pending.waiting and (left := deadline - time.monotonic()) > 0:
+            self._take(pending, on_output, left)
+
+    def signal(self, number: int, *, group: bool = False) -> None:
+        """Signal every worker that is alive (with `group`, also what it started)."""
+        for ends in self._workers:
+            if ends.rank not in self._gone:
+                ends.child.signal(number, group=group)
+
+    def close(self, *, ok: bool = True, on_output: OnOutput = lambda output: None) -> None:
+        """End all workers: in good order when `ok`, else at once. Nothing is left afterwards."""
+        try:
+            if ok:
+                for ends in self._workers:
+                    _send(ends.control, Stop(ok=True))
+                self._pump.join(END_SECONDS)
+        finally:
+            self.signal(signal.SIGKILL, group=True)
+            self._pump.join(END_SECONDS)
+            self._pump.stop()
+            self._show_rest(on_output)
+            self._discard()
+
+    def _introduce(self, listener: socket.socket | None) -> None:
+        for spec, ends in zip(self._specs, self._workers):
+            descriptors = (listener.fileno(),) if spec.listen_fd and listener is not None else ()
+            _send(ends.control, spec, descriptors)
+
+    def _take(self, pending: Pending, on_output: OnOutput, timeout: float | None) -> None:
+        """Handle one event, if one comes in time."""
+        try:
+            event = self._pump.events.get(timeout=timeout)
+        except queue.Empty:
+            return
+        self._note(event, on_output)
+        pending.note(event)
+
+    def _note(self, event: Event, on_output: OnOutput) -> None:
+        if isinstance(event, Output):
+            on_output(event)
+        elif isinstance(event, Exited):
+            self._gone[event.rank] = event
+
+    def _show_rest(self, on_output: OnOutput) -> None:
+        while not self._pump.events.empty():
+            self._note(self._pump.events.get(), on_output)
+
+    def _discard(self) -> None:
+        """Give back descriptors and files."""
+        for ends in self._workers:
+            ends.child.signal(signal.SIGKILL, group=True)
+            ends.control.close()
+            ends.child.close()
+            for fd in ends.pipes:
+                os.close(fd)
+        self._workers = []
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _start(rank: int, starter: Starter) -> Ends:
+    """Start one worker, and keep our ends of its socket and pipes."""
+    control, theirs = Channel.pair()
+    stdout, their_stdout = os.pipe()
+    stderr, their_stderr = os.pipe()
+    try:
+        child = starter.start(theirs, their_stdout, their_stderr)
+    except BaseException as error:
+        control.close()
+        os.close(stdout)
+        os.close(stderr)
+        if isinstance(error, OSError):
+            raise LaunchError(f"Rank {rank} could not be started: {error}.") from error
+        raise
+    finally:
+        theirs.close()
+        os.close(their_stdout)
+        os.close(their_stderr)
+    return Ends(rank, control, child, {stdout: "stdout", stderr: "stderr"})
+
+
+def _send(channel: Channel, message: object, descriptors: Sequence[int] = ()) -> None:
+    try:
+        channel.send(message, descriptors)
+    except OSError:
+        return  # the worker is gone: its status says how, and `wait` reports it
+
+
+def _loaded(value: bytes, rank: int) -> object:
+    try:
+        return serialize.load_value(value)
+    except Exception as error:
+        raise CannotTravelError(
+            f"The result of rank {rank} arrived, but cannot be loaded in the notebook "
+            f"({type(error).__name__}: {error}); return plain data or tensors instead."
+        ) from error
+
+
+def _too_late(pending: Pending, timeout: float | None) -> RankTimeout:
+    ranks = ", ".join(map(str, sorted(pending.waiting)))
+    error = RankTimeout(f"The call did not finish within `timeout={timeout:g}` seconds; still working: rank {ranks}.")
+    error.rank = min(pending.waiting)
+    return error

@@ -1,0 +1,134 @@
+"""One thread that reads everything the workers send, and turns it into events in the order it happened.
+
+::
+
+    worker k ── control socket ─┐
+             ── stdout, stderr ─┼─► Pump (thread) ─► queue of events ─► whoever waits on the pool
+    its child handle ── status ─┘
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import selectors
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from notebook_accel.pool.capture import Lines
+from notebook_accel.pool.events import Event, Exited, Output, Stream
+from notebook_accel.pool.starters import Child
+from notebook_accel.pool.wire import Channel
+
+_CHUNK = 1 << 16
+_TICK = 0.05  # how often children without a descriptor to watch are asked whether they live
+
+
+@dataclass
+class Ends:
+    """The pool's ends of one worker."""
+
+    rank: int
+    control: Channel
+    child: Child
+    pipes: dict[int, Stream]
+    """The descriptors of its output, and which stream each is."""
+    lines: dict[Stream, Lines] = field(default_factory=lambda: {"stdout": Lines(), "stderr": Lines()})
+
+
+class Pump(threading.Thread):
+    """Reads until every worker has ended and everything it wrote is delivered, or until `stop`."""
+
+    def __init__(self, workers: list[Ends]) -> None:
+        super().__init__(name="notebook-accel-pump", daemon=True)
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._workers = workers
+        self._selector = selectors.DefaultSelector()
+        self._alive = set(range(len(workers)))
+        self._woken, self._wake = os.pipe()
+        self._stopping = False
+        self._watch(self._woken, self._nothing)
+        for ends in workers:
+            self._watch(ends.control.fileno(), lambda ends=ends: self._message(ends))
+            for fd in ends.pipes:
+                os.set_blocking(fd, False)
+                self._watch(fd, lambda ends=ends, fd=fd: self._output(ends, fd))
+            if (status := ends.child.watch()) is not None:
+                self._watch(status, lambda ends=ends: self._check(ends))
+
+    def run(self) -> None:
+        polled = [ends for ends in self._workers if ends.child.watch() is None]
+        while self._alive and not self._stopping:
+            for key, _ in self._selector.select(_TICK if polled else None):
+                if key.fd in self._selector.get_map():  # an earlier one of this round may have closed it
+                    key.data()
+            for ends in polled:
+                self._check(ends)
+
+    def stop(self) -> None:
+        """End the thread, whatever is still unread, and give back its descriptors."""
+        self._stopping = True
+        os.write(self._wake, b".")
+        if self.is_alive():
+            self.join()
+        self._selector.close()
+        os.close(self._woken)
+        os.close(self._wake)
+
+    def _watch(self, fd: int, action: Callable[[], None]) -> None:
+        self._selector.register(fd, selectors.EVENT_READ, action)
+
+    def _forget(self, fd: int) -> None:
+        if fd in self._selector.get_map():
+            self._selector.unregister(fd)
+
+    def _nothing(self) -> None:
+        """Woken only to look at `_stopping`."""
+
+    def _message(self, ends: Ends) -> None:
+        try:
+            message = ends.control.receive()
+        except (EOFError, OSError):
+            self._forget(ends.control.fileno())  # it is ending: its status will say how
+            return
+        self._drain(ends)  # what it wrote before it sent this comes first
+        self.events.put(message)
+
+    def _output(self, ends: Ends, fd: int) -> bool:
+        """Read once. Returns whether there may be more."""
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._forget(fd)
+            return False
+        stream = ends.pipes[fd]
+        self._say(ends.rank, stream, ends.lines[stream].feed(data))
+        return True
+
+    def _drain(self, ends: Ends) -> None:
+        for fd, stream in ends.pipes.items():
+            while self._output(ends, fd):
+                continue
+            self._say(ends.rank, stream, ends.lines[stream].rest())
+
+    def _say(self, rank: int, stream: Stream, text: str) -> None:
+        if text:
+            self.events.put(Output(rank, stream, text))
+
+    def _check(self, ends: Ends) -> None:
+        if ends.rank not in self._alive:
+            return
+        ended, code = ends.child.ended()
+        if not ended:
+            return
+        if (status := ends.child.watch()) is not None:
+            self._forget(status)
+        control = ends.control
+        while control.fileno() in self._selector.get_map() and control.pending():
+            self._message(ends)  # an answer that it sent just before its end
+        self._drain(ends)
+        self._alive.discard(ends.rank)
+        self.events.put(Exited(ends.rank, code))

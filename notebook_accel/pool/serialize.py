@@ -1,0 +1,196 @@
+"""Functions, classes and values between the notebook and its workers.
+
+What is defined in cells lives in `__main__`, which a worker cannot import. So it travels by value
+(cloudpickle), and in the worker it lands in a stub `__main__` module: functions share that module's
+globals, and classes can be found there by name, which is what `pickle`, `torch.save` and spawned
+DataLoader workers look for.
+
+Results go back by value too, but classes that came from the notebook go by identity, so that
+`isinstance(result, MyClass)` holds and nothing in the notebook's namespace is written.
+"""
+
+from __future__ import annotations
+
+import io
+import linecache
+import pickle
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+from cloudpickle import cloudpickle as internals
+
+MAIN_FILE = "main.py"
+DEFINITIONS_FILE = "definitions.pkl"
+
+# Runs as `__mp_main__` in DataLoader workers that are spawned inside a rank.
+MAIN_SOURCE = '''"""Stands in for the notebook in worker processes."""
+from pathlib import Path
+
+from notebook_accel.pool.serialize import load_definitions
+
+load_definitions(Path(__file__).parent, globals())
+'''
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A call, ready to be sent: `payload` runs it, `definitions` is for processes that only need the classes."""
+
+    payload: bytes
+    definitions: bytes
+
+
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """cloudpickle that keeps the file names of code, and sends tensors as CPU tensors."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self.files: set[str] = set()
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, types.CodeType):
+            return self._code(obj)
+        if (reduced := _tensor_on_cpu(obj)) is not None:
+            return reduced
+        return super().reducer_override(obj)
+
+    def _code(self, code: types.CodeType) -> Any:
+        # cloudpickle blanks the file name; with it, a traceback in a rank shows the cell and its line.
+        constructor, values = internals._code_reduce(code)
+        self.files.add(code.co_filename)
+        return constructor, tuple(code.co_filename if value == "<dynamic-code>" else value for value in values)
+
+
+class CallPickler(Pickler):
+    """From the notebook to a worker: `__main__`'s globals become those of the worker's `__main__`."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.definitions: dict[str, Any] = {}
+        self._namespace = vars(sys.modules["__main__"])
+        self._marker = {"__name__": "__main__"}
+        self.globals_ref[id(self._namespace)] = self._marker
+
+    def persistent_id(self, obj: Any) -> str | None:
+        return "main" if obj is self._marker else None
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, (type, types.FunctionType)) and obj.__module__ == "__main__":
+            name = obj.__qualname__
+            if self._namespace.get(name) is obj:
+                self.definitions[name] = obj
+        if isinstance(obj, types.MethodType) and obj.__name__ == "get_ipython":
+            return _get_ipython, ()  # bound to the kernel's shell, which must stay in the kernel
+        return super().reducer_override(obj)
+
+
+class ResultPickler(Pickler):
+    """From a worker to the notebook; `known` are the classes that came from there."""
+
+    def __init__(self, file: io.BytesIO, known: Mapping[type, str]) -> None:
+        super().__init__(file)
+        self._known = known
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type) and obj in self._known:
+            return notebook_class, (self._known[obj], obj.__qualname__)
+        return super().reducer_override(obj)
+
+
+class Unpickler(pickle.Unpickler):
+    """Loads what `CallPickler` wrote, into the given `__main__` globals."""
+
+    def __init__(self, data: bytes, namespace: dict[str, Any]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._namespace = namespace
+
+    def persistent_load(self, key: str) -> dict[str, Any]:
+        if key != "main":
+            raise pickle.UnpicklingError(f"unknown reference {key!r} in a call")
+        return self._namespace
+
+
+def pack_call(function: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any] | None = None) -> Packed:
+    """A call as bytes. Raises whatever pickling raises; `preflight.pack` turns that into names."""
+    buffer = io.BytesIO()
+    pickler = CallPickler(buffer)
+    # Three dumps, one memo: the same objects on the other side, and definitions that need no arguments.
+    pickler.dump((function, tuple(args), dict(kwargs or {})))
+    pickler.dump(dict(pickler.definitions))
+    sources = {name: text for name in pickler.files if (text := "".join(linecache.getlines(name)))}
+    pickler.dump(sources)
+    return Packed(buffer.getvalue(), _pack_definitions(pickler.definitions, sources))
+
+
+def load_call(payload: bytes, namespace: dict[str, Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """The call that `pack_call` packed; its definitions are put into `namespace`, a worker's `__main__`."""
+    unpickler = Unpickler(payload, namespace)
+    function, args, kwargs = unpickler.load()
+    namespace.update(unpickler.load())
+    show_sources(unpickler.load())
+    return function, args, kwargs
+
+
+def load_definitions(folder: Path, namespace: dict[str, Any]) -> None:
+    """Fill a DataLoader worker's `__mp_main__` with the notebook's classes and functions."""
+    unpickler = Unpickler((folder / DEFINITIONS_FILE).read_bytes(), namespace)
+    namespace.update(unpickler.load())
+    show_sources(unpickler.load())
+
+
+def pack_value(value: Any, known: Mapping[type, str]) -> bytes:
+    """A result as bytes, for `load_value` in the notebook."""
+    buffer = io.BytesIO()
+    ResultPickler(buffer, known).dump(value)
+    return buffer.getvalue()
+
+
+def load_value(data: bytes) -> Any:
+    """A result that a worker sent."""
+    return pickle.loads(data)
+
+
+def known_classes() -> dict[type, str]:
+    """Classes that cloudpickle brought into this process, by their identity in the notebook."""
+    return dict(internals._DYNAMIC_CLASS_TRACKER_BY_CLASS)
+
+
+def notebook_class(identity: str, name: str) -> type:
+    """The notebook's own class for an identity. Raises LookupError when the notebook has dropped it."""
+    found = internals._DYNAMIC_CLASS_TRACKER_BY_ID.get(identity)
+    if not isinstance(found, type):
+        raise LookupError(f"the class {name} that this result is made of is no longer in the notebook")
+    return found
+
+
+def show_sources(sources: Mapping[str, str]) -> None:
+    """Let tracebacks and `inspect.getsource` find the text of the notebook's cells."""
+    for name, text in sources.items():
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+
+
+def _pack_definitions(definitions: Mapping[str, Any], sources: Mapping[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    pickler = CallPickler(buffer)
+    pickler.dump(dict(definitions))
+    pickler.dump(dict(sources))
+    return buffer.getvalue()
+
+
+def _tensor_on_cpu(obj: Any) -> Any:
+    """How to pickle a tensor of another device as a CPU tensor; None for everything else."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(obj, torch.Tensor) or obj.device.type in ("cpu", "meta"):
+        return None
+    return obj.detach().cpu().requires_grad_(obj.requires_grad).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+
+
+def _get_ipython() -> Any:
+    from IPython import get_ipython
+
+    return get_ipython

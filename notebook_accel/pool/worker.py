@@ -1,0 +1,153 @@
+"""A rank's main loop: set up once, then run one call after another until told to stop.
+
+The same for every starter: whatever made the process hands over a control socket and two pipes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import logging
+import multiprocessing.util
+import os
+import signal
+import socket
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from notebook_accel.pool import ambient, capture, frames, here, preflight, serialize
+from notebook_accel.pool.events import Raised, Returned
+from notebook_accel.pool.spec import Stop, Task, WorkerSpec
+from notebook_accel.pool.wire import Channel
+
+
+def main(control: socket.socket, stdout: int, stderr: int) -> NoReturn:
+    """Be a worker until the pool says stop or is gone. Never returns."""
+    code = 1
+    try:
+        capture.redirect(stdout, stderr)
+        Worker(Channel(control)).run()
+        code = 0
+    except EOFError:
+        code = 1  # the notebook is gone: nobody is left to tell
+    except BaseException as error:  # noqa: BLE001 - the last resort of a process: say what happened, then end
+        print("".join(frames.pack(error).formatted), file=sys.stderr)
+    finally:
+        capture.flush()
+        # Not sys.exit: joining gloo's threads at interpreter exit was seen to hang (a DDP module that
+        # outlives its group), and a forked process must not run its parent's exit handlers.
+        os._exit(code)
+
+
+class Worker:
+    """One rank: its channel to the pool, its `__main__`, and what it must undo at the end."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._running = False
+        self._leave: Callable[[bool], None] | None = None
+        self._broken: frames.Report | None = None
+        signal.signal(signal.SIGINT, self._on_interrupt)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        spec, descriptors = channel.receive_with_descriptors()
+        self._spec: WorkerSpec = spec
+        self._main = self._set_up(descriptors)
+
+    def run(self) -> None:
+        """Serve calls until told to stop. Raises EOFError when the pool is gone."""
+        while True:
+            message = self._channel.receive()
+            if isinstance(message, Stop):
+                return self._end(message.ok)
+            self._serve(message)
+
+    def _set_up(self, descriptors: list[int]) -> types.ModuleType:
+        here.enter((self._spec.rank, self._spec.world_size))
+        main = _stub_main(Path(self._spec.run_folder))
+        try:
+            ambient.apply(self._spec.ambient, self._spec.environment)
+            if self._spec.entry is not None:
+                module, _, function = self._spec.entry.partition(":")
+                place = {**self._spec.place, "listen_fd": descriptors[0] if self._spec.listen_fd else None}
+                self._leave = getattr(importlib.import_module(module), function)(place)
+        except Exception as error:  # noqa: BLE001 - reported as the outcome of the first call
+            self._broken = frames.pack(error)
+        return main
+
+    def _serve(self, task: Task) -> None:
+        rank = self._spec.rank
+        try:
+            answer: Returned | Raised = Returned(rank, task.number, self._call(task.payload))
+        except BaseException as error:  # noqa: BLE001 - whatever a call raises is its outcome
+            answer = Raised(rank, task.number, self._broken or frames.pack(error))
+        capture.flush()
+        self._channel.send(answer)
+
+    def _call(self, payload: bytes) -> bytes:
+        if self._broken is not None:
+            raise RuntimeError("this worker could not be set up")
+        self._running = True
+        try:
+            function, args, kwargs = serialize.load_call(payload, vars(self._main))
+            known = serialize.known_classes()
+            value = _run(function, args, kwargs)
+        finally:
+            self._running = False
+        return preflight.pack_result(value, known, self._spec.rank)
+
+    def _on_interrupt(self, signum: int, frame: types.FrameType | None) -> None:
+        # Between calls there is nothing of the user's to interrupt, and our own loop must live on.
+        if self._running:
+            self._running = False  # a second signal must not hit the user's clean-up
+            raise KeyboardInterrupt
+
+    def _end(self, ok: bool) -> None:
+        if self._leave is not None:
+            self._leave(ok)
+        if ok:
+            atexit._run_exitfuncs()
+
+
+def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The value of the call; `sys.exit()` without an error code is a plain return."""
+    try:
+        return function(*args, **kwargs)
+    except SystemExit as leaving:
+        if leaving.code in (None, 0):
+            return None
+        raise
+
+
+def _stub_main(folder: Path) -> types.ModuleType:
+    """A `__main__` for the notebook's definitions, backed by a file that spawned grandchildren can run."""
+    main = types.ModuleType("__main__")
+    main.__file__ = str(folder / serialize.MAIN_FILE)
+    main.__builtins__ = sys.modules["builtins"]  # type: ignore[attr-defined]
+    sys.modules["__main__"] = main
+    return main
+
+
+def after_fork(host: int) -> None:
+    """Make a process that was just forked from the host its own: signals, exit handlers, death with the host."""
+    os.setpgid(0, 0)
+    die_with_parent(host)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    atexit._clear()
+    atexit.register(logging.shutdown)
+    atexit.register(multiprocessing.util._exit_function)  # type: ignore[attr-defined]  # ends DataLoader workers
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the system end this process when its parent dies, however that happens."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    set_parent_death_signal = 1
+    ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
