@@ -8,16 +8,13 @@ traceback as it shows any other: "Cell In[3], line 5", with the source.
 from __future__ import annotations
 
 import ast
-import io
 import itertools
-import pickle
 import traceback
 import types
 from dataclasses import dataclass
 
-import cloudpickle
-
 from notebook_accel.errors import RankError
+from notebook_accel.pool import serialize
 
 # Frames of these files are ours, not the user's: they end the outer part of a traceback.
 _OURS = ("/notebook_accel/pool/",)
@@ -127,59 +124,51 @@ def _span(code: types.CodeType, instruction: int) -> tuple[int, int, int] | None
 
 
 def _pickled(error: BaseException) -> bytes | None:
-    """The exception as bytes that were seen to load again, else None."""
-    buffer = io.BytesIO()
+    """Type, arguments and attributes as bytes that were seen to load again, else None.
+
+    Not the exception itself: a class whose `__init__` takes other arguments than it passes on pickles, and
+    then fails to load.
+    """
+    args = error.__reduce__()[1] if isinstance(error, OSError) else error.args  # type: ignore[index]
     try:
-        cloudpickle.dump(error, buffer)
-        pickle.loads(buffer.getvalue())
+        packed = serialize.pack_value((type(error), args, vars(error)), serialize.known_classes())
+        serialize.load_value(packed)
     except Exception:  # noqa: BLE001 - user classes may raise anything here; the text of the error still travels
         return None
-    return buffer.getvalue()
+    return packed
 
 
-def _unpickled(report: Report) -> BaseException | None:
+def _unpickled(report: Report, *mixed_in: type[BaseException]) -> BaseException | None:
+    """The exception of a report, with more bases if asked for; None where its class does not allow it."""
     if report.pickled is None:
         return None
     try:
-        error = pickle.loads(report.pickled)
+        kind, args, attributes = serialize.load_value(report.pickled)
+        builtin = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+        if mixed_in and not issubclass(kind, mixed_in):
+            names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+            kind = type(kind.__name__, (*mixed_in, kind), names)
+        error = builtin.__new__(kind, *args)
+        builtin.__init__(error, *args)  # fills what lives outside __dict__, such as OSError.errno
+        error.__dict__.update(attributes)
     except Exception:  # noqa: BLE001 - as in _pickled: the kernel may lack what the rank had
         return None
     return error if isinstance(error, BaseException) else None
 
 
 def _ranked(report: Report, rank: int, world_size: int) -> RankError:
-    original = _unpickled(report)
-    error = _as_rank_error(original) if original is not None else None
-    if error is None:
-        error = RankError(report.headline)
+    error = _unpickled(report, _Ranked) or _Ranked(report.headline)
+    assert isinstance(error, RankError)
     error.rank, error.world_size = rank, world_size
     error.by_rank = {rank: error}
     return error
-
-
-def _as_rank_error(original: BaseException) -> RankError | None:
-    """`original` as an instance of both its own type and `RankError`; None where that type does not allow it."""
-    kind = type(original)
-    if isinstance(original, RankError):
-        return original
-    try:
-        both = type(kind.__name__, (_Ranked, kind), {"__module__": kind.__module__, "__qualname__": kind.__qualname__})
-        error = both.__new__(both, *original.args)
-        if kind.__module__ == "builtins":
-            kind.__init__(error, *original.args)  # fills what lives outside __dict__, such as OSError.errno
-        else:
-            error.args = original.args
-        error.__dict__.update(original.__dict__)
-    except Exception:  # noqa: BLE001 - an exotic class: the caller reports it by text
-        return None
-    return error if isinstance(error, RankError) else None
 
 
 class _Ranked(RankError):
     """Adds the rank to the text of the user's own exception."""
 
     def __str__(self) -> str:
-        text = super(RankError, self).__str__()  # the user's class, next in the order of bases
+        text = super(RankError, self).__str__()  # that of the user's class, next in the order of bases
         return f"{text}  [rank {self.rank} of {self.world_size}]" if self.rank is not None else text
 
 

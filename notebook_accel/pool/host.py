@@ -33,7 +33,7 @@ PRELOAD = (
     "torch._dynamo",  # DDP and the optimizers import it at first use: 1.5 s in each worker otherwise
     "IPython",
     "notebook_accel.pool.worker",
-    # "notebook_accel.comm.bootstrap",
+    "notebook_accel.comm.bootstrap",
 )
 IDLE_SECONDS = 30 * 60
 _TICK = 1.0

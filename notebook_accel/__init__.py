@@ -1,0 +1,64 @@
+"""Train and run PyTorch models on every device you have, without leaving the notebook.
+
+The public names are those of Hugging Face Accelerate, with the same arguments and meanings; existing code
+works by changing the import. Names are loaded when first used: importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module as _import_module
+from pathlib import Path as _Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from notebook_accel.accelerator import Accelerator, DistributedType, PartialState
+    from notebook_accel.comm.rng import set_seed
+    from notebook_accel.errors import NotebookAccelError, RankError
+    from notebook_accel.launch import RankResults, debug_launcher, notebook_launcher, shutdown
+
+__version__ = "0.1.0"
+
+# Import paths that code written for Accelerate uses (`….utils`, `….state`): thin modules in one place.
+__path__.append(str(_Path(__file__).parent / "_accelerate_paths"))
+
+_HOMES = {
+    "Accelerator": "notebook_accel.accelerator",
+    "DistributedType": "notebook_accel.accelerator",
+    "NotebookAccelError": "notebook_accel.errors",
+    "PartialState": "notebook_accel.accelerator",
+    "RankError": "notebook_accel.errors",
+    "RankResults": "notebook_accel.launch",
+    "debug_launcher": "notebook_accel.launch",
+    "notebook_launcher": "notebook_accel.launch",
+    "set_seed": "notebook_accel.comm.rng",
+    "shutdown": "notebook_accel.launch",
+}
+
+__all__ = [
+    "Accelerator",
+    "DistributedType",
+    "NotebookAccelError",
+    "PartialState",
+    "RankError",
+    "RankResults",
+    "debug_launcher",
+    "notebook_launcher",
+    "set_seed",
+    "shutdown",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(_import_module(_HOMES[name]), name)
+    globals()[name] = value
+    if name == "notebook_launcher":
+        from notebook_accel.launch import warm_up
+
+        warm_up()  # whoever takes the launcher will launch: let the host load meanwhile
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
