@@ -37,8 +37,6 @@ def apply(ambient: Ambient, extra: dict[str, str]) -> None:
     os.chdir(ambient.folder)
     sys.path[:] = ambient.sys_path
     random.setstate(ambient.python_rng)
-    if ambient.warning_filters:
-        _load_filters(ambient.warning_filters)
     if ambient.numpy_rng is not None:
         import numpy
 
@@ -48,6 +46,8 @@ def apply(ambient: Ambient, extra: dict[str, str]) -> None:
 
         torch.set_rng_state(torch.frombuffer(bytearray(ambient.torch_rng), dtype=torch.uint8))
         torch.set_default_dtype(getattr(torch, ambient.default_dtype))
+    if ambient.warning_filters:  # last, since importing the above may add filters
+        _load_filters(ambient.warning_filters)
 
 
 def _pack_filters() -> bytes:

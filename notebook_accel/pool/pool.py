@@ -30,6 +30,8 @@ SETTLE_SECONDS = 0.5
 """How long the other ranks may still report after the first one failed, so that the cause can be told."""
 GRACE_SECONDS = 2.0
 """How long a rank may clean up after an interrupt before it is killed."""
+AGAIN_SECONDS = 0.1
+"""How long after an interrupt it is repeated for ranks that have not answered."""
 END_SECONDS = 5.0
 """How long a rank may take to end after its work is done."""
 
@@ -49,6 +51,7 @@ class WorkerPool:
         self._specs = specs
         self._calls = 0
         self._gone: dict[int, Exited] = {}
+        self._busy = False
         self._workers: list[Ends] = []
         try:
             (self._folder / serialize.MAIN_FILE).write_text(serialize.MAIN_SOURCE)
@@ -78,9 +81,10 @@ class WorkerPool:
         pending = self.submit(packed)
         try:
             self.wait(pending, on_output, timeout)
+            self._busy = bool(pending.waiting)
         except KeyboardInterrupt:
             self.interrupt(pending, on_output)
-            raise
+            raise KeyboardInterrupt(f"the {self.size} ranks were stopped") from None
         if pending.failed:
             raise diagnose.failure(pending.failed, self.size)
         return RankResults({rank: _loaded(value, rank) for rank, value in pending.returned.items()})
@@ -88,6 +92,7 @@ class WorkerPool:
     def submit(self, packed: Packed) -> Pending:
         """Send a call to all ranks; returns at once."""
         self._calls += 1
+        self._busy = True
         pending = Pending(self._calls, frozenset(range(self.size)))
         (self._folder / serialize.DEFINITIONS_FILE).write_bytes(packed.definitions)
         task = Task(self._calls, packed.payload)
@@ -115,10 +120,14 @@ class WorkerPool:
 
     def interrupt(self, pending: Pending, on_output: OnOutput, grace: float = GRACE_SECONDS) -> None:
         """Raise `KeyboardInterrupt` in every rank that still works, and give them `grace` seconds to clean up."""
-        self.signal(signal.SIGINT)
-        deadline = time.monotonic() + grace
-        while pending.waiting and (left := deadline - time.monotonic()) > 0:
-            self._take(pending, on_output, left)
+        again, deadline = 0.0, time.monotonic() + grace
+        while pending.waiting and (now := time.monotonic()) < deadline:
+            # Again and again, since a rank that was just about to begin the call takes no notice; one that
+            # was interrupted is deaf to more of it, so that its clean-up is not disturbed.
+            if now >= again:
+                self.signal(signal.SIGINT)
+                again = now + AGAIN_SECONDS
+            self._take(pending, on_output, min(again, deadline) - now)
 
     def signal(self, number: int, *, group: bool = False) -> None:
         """Signal every worker that is alive (with `group`, also what it started)."""
@@ -127,9 +136,9 @@ class WorkerPool:
                 ends.child.signal(number, group=group)
 
     def close(self, *, ok: bool = True, on_output: OnOutput = lambda output: None) -> None:
-        """End all workers: in good order when `ok`, else at once. Nothing is left afterwards."""
+        """End all workers: in good order when `ok` and none is in a call, else at once. Nothing is left."""
         try:
-            if ok:
+            if ok and not self._busy:
                 for ends in self._workers:
                     _send(ends.control, Stop(ok=True))
                 self._pump.join(END_SECONDS)
