@@ -1,0 +1,18 @@
+"""The `Accelerator`, the state classes that show what it is doing, and what `prepare` gives back."""
+
+from notebook_accel.accelerator.core import Accelerator
+from notebook_accel.accelerator.kinds import DistributedType, PrecisionType, RNGType
+from notebook_accel.accelerator.state import AcceleratorState, GradientState, PartialState
+from notebook_accel.accelerator.wrapped import AcceleratedOptimizer, AcceleratedScheduler
+
+__all__ = [
+    "AcceleratedOptimizer",
+    "AcceleratedScheduler",
+    "Accelerator",
+    "AcceleratorState",
+    "DistributedType",
+    "GradientState",
+    "PartialState",
+    "PrecisionType",
+    "RNGType",
+]

@@ -17,7 +17,7 @@ import torch
 import torch._dynamo  # DDP and the optimizers import it at first use; better once, in the host
 import torch.distributed as dist
 import torch.nn.parallel
-import torch.optim  # noqa: F401 - preloaded
+import torch.optim
 
 from notebook_accel.comm import process as processes
 from notebook_accel.comm.process import BACKENDS, Process
@@ -82,7 +82,8 @@ class _Stores:
 def _limit_threads(local_world_size: int) -> None:
     """Share the processors among the ranks of this machine, unless OMP_NUM_THREADS says otherwise."""
     asked = environ.get("OMP_NUM_THREADS", "")
-    torch.set_num_threads(int(asked) if asked and asked.isdigit() else max(1, (os.cpu_count() or 1) // local_world_size))
+    share = max(1, (os.cpu_count() or 1) // local_world_size)
+    torch.set_num_threads(int(asked) if asked and asked.isdigit() else share)
 
 
 def _serve_guests(place: Mapping[str, Any]) -> dist.TCPStore | None:

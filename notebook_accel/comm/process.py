@@ -196,5 +196,5 @@ def _number(names: tuple[str, ...], default: int) -> int:
     if text is None:
         return default
     if not text.strip().isdigit():
-        raise ConfigError(f"The environment variable {names[0]} (or its MPI name) is {text!r}; it must be a whole number.")
+        raise ConfigError(f"The environment variable {names[0]} (or its MPI name) is {text!r}; use a whole number.")
     return int(text)

@@ -81,8 +81,8 @@ def _move(data: Any, device: torch.device, non_blocking: bool, skipped: set[str]
     if isinstance(data, torch.Tensor):
         return data.to(device, non_blocking=non_blocking)
     if isinstance(data, Mapping):
-        new = {key: item if key in skipped else _move(item, device, non_blocking, skipped) for key, item in data.items()}
-        return _with_items(data, new)
+        rest = {key: _move(item, device, non_blocking, skipped) for key, item in data.items() if key not in skipped}
+        return _with_items(data, {**data, **rest})
     # Some tuples know how to move themselves, and which of their tensors must not: packed sequences.
     if callable(mover := getattr(data, "to", None)):
         return mover(device)
@@ -133,7 +133,7 @@ def _map_mapping(function: Callable[[Any], Any], data: Mapping[Any, Any]) -> Any
 
 
 def _with_items(data: Mapping[Any, Any], new: dict[Any, Any]) -> Any:
-    """A mapping of the type of `data`. A copy is filled, since constructors differ and objects carry more than items."""
+    """A mapping of the type of `data`: a filled copy, since constructors differ, and objects hold more than items."""
     if type(data) is dict:
         return new
     if not isinstance(data, MutableMapping):
@@ -145,7 +145,7 @@ def _with_items(data: Mapping[Any, Any], new: dict[Any, Any]) -> Any:
 
 
 def _with_fields(data: Any, new: dict[str, Any]) -> Any:
-    """A copy of a dataclass instance with other fields; its constructor may do or demand anything, so it is not called."""
+    """A copy of a dataclass instance with other fields, without its constructor, which may do or demand anything."""
     made = copy.copy(data)
     for name, value in new.items():
         object.__setattr__(made, name, value)

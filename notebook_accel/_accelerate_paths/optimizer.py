@@ -1,0 +1,3 @@
+"""`accelerate.optimizer`."""
+
+from notebook_accel.accelerator.wrapped import AcceleratedOptimizer as AcceleratedOptimizer

@@ -1,0 +1,3 @@
+"""`accelerate.scheduler`."""
+
+from notebook_accel.accelerator.wrapped import AcceleratedScheduler as AcceleratedScheduler

@@ -1,0 +1,301 @@
+"""The `Accelerator`: the peer's public names, each handed to the part that does the work."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, NoReturn
+
+import torch
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from notebook_accel.accelerator import metrics, not_yet, parts
+from notebook_accel.accelerator.kinds import DistributedType
+from notebook_accel.accelerator.prepared import Prepared
+from notebook_accel.accelerator.ranks import Ranks
+from notebook_accel.accelerator.state import AcceleratorState, GradientState
+from notebook_accel.accelerator.wrapped import AcceleratedOptimizer, AcceleratedScheduler
+from notebook_accel.checkpoint.save import save
+from notebook_accel.comm import collectives
+from notebook_accel.comm.process import Process
+from notebook_accel.errors import NotYetError
+
+
+class Accelerator(Ranks):
+    """Runs one training loop on one device or on many: prepare the objects, and use `backward`.
+
+    Names and order of the arguments are the peer's. An argument that is not built yet raises
+    `NotYetError`; a wrong value raises `ConfigError`.
+
+    Example:
+        >>> accelerator = Accelerator()
+        >>> model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        >>> for inputs, targets in loader:
+        ...     optimizer.zero_grad()
+        ...     accelerator.backward(loss_of(model(inputs), targets))
+        ...     optimizer.step()
+    """
+
+    def __init__(
+        self,
+        device_placement: bool = True,
+        split_batches: bool = False,
+        mixed_precision: Any = None,
+        gradient_accumulation_steps: int = 1,
+        cpu: bool = False,
+        dataloader_config: Any = None,
+        deepspeed_plugin: Any = None,
+        fsdp_plugin: Any = None,
+        torch_tp_plugin: Any = None,
+        megatron_lm_plugin: Any = None,
+        rng_types: Iterable[str] | None = None,
+        log_with: Any = None,
+        project_dir: Any = None,
+        project_config: Any = None,
+        gradient_accumulation_plugin: Any = None,
+        step_scheduler_with_optimizer: bool = True,
+        kwargs_handlers: Any = None,
+        dynamo_backend: Any = None,
+        dynamo_plugin: Any = None,
+        deepspeed_plugins: Any = None,
+        parallelism_config: Any = None,
+    ) -> None:
+        given = locals()
+        not_yet.refuse_arguments({name: given[name] for name in not_yet.ARGUMENTS})
+        built = {name: given[name] for name in parts.ARGUMENTS}
+        self._parts = parts.build(**built)
+        self._prepared = Prepared(self._parts)
+        self.state = AcceleratorState(parts=self._parts)
+        self.gradient_state = GradientState(accumulation=self._parts.accumulation)
+
+    @property
+    def _process(self) -> Process:
+        return self._parts.process
+
+    @property
+    def distributed_type(self) -> DistributedType:
+        """The peer's name for this set-up."""
+        return DistributedType(self._parts.strategy.kind(self.device.type))
+
+    @property
+    def mixed_precision(self) -> str:
+        """The precision of prepared models: no, bf16."""
+        return self._parts.precision.name
+
+    @property
+    def device_placement(self) -> bool:
+        """Whether `prepare` moves models and batches to `device`."""
+        return self._parts.device_placement
+
+    @property
+    def split_batches(self) -> bool:
+        """Whether each batch of a loader is cut into one part for each rank."""
+        return self._parts.loaders.split_batches
+
+    @property
+    def even_batches(self) -> bool:
+        """Whether all ranks get equally many batches, by repeating samples from the start."""
+        return self._parts.loaders.even_batches
+
+    @property
+    def non_blocking(self) -> bool:
+        """Whether batches are copied to the device while the loop goes on."""
+        return self._parts.loaders.non_blocking
+
+    @property
+    def dispatch_batches(self) -> bool:
+        """Whether the main process reads all data and sends it to the others."""
+        return False
+
+    @property
+    def rng_types(self) -> list[str]:
+        """The random generators that a prepared loader makes equal on all ranks before each epoch."""
+        return list(self._parts.loaders.rng_types)
+
+    @property
+    def step_scheduler_with_optimizer(self) -> bool:
+        """Whether prepared schedulers keep the pace of the optimizer's steps."""
+        return self._parts.step_scheduler_with_optimizer
+
+    @property
+    def multi_device(self) -> bool:
+        """Whether there is more than one rank."""
+        return self.use_distributed
+
+    @property
+    def should_save_model(self) -> bool:
+        """Whether this rank must take part in writing model files."""
+        return self.is_main_process
+
+    @property
+    def scaler(self) -> None:
+        """The gradient scaler; these precisions need none."""
+        return None
+
+    @property
+    def sync_gradients(self) -> bool:
+        """Whether the current micro-step ends in an optimizer step."""
+        return self._parts.accumulation.sync_gradients
+
+    @sync_gradients.setter
+    def sync_gradients(self, sync: bool) -> None:
+        self._parts.accumulation.sync_gradients = sync
+
+    @property
+    def gradient_accumulation_steps(self) -> int:
+        """Micro-steps for one optimizer step."""
+        return self._parts.accumulation.num_steps
+
+    @gradient_accumulation_steps.setter
+    def gradient_accumulation_steps(self, steps: int) -> None:
+        self._parts.accumulation.num_steps = steps
+
+    @property
+    def step(self) -> int:
+        """Micro-steps since the last time a loader ended."""
+        return self._parts.accumulation.step
+
+    @property
+    def optimizer_step_was_skipped(self) -> bool:
+        """Whether any optimizer left out its last step because of an overflow."""
+        return any(optimizer.step_was_skipped for optimizer in self._prepared.optimizers)
+
+    def prepare(self, *args: Any, device_placement: Sequence[bool | None] | None = None) -> Any:
+        """Models, optimizers, loaders and schedulers ready for training, in the order given.
+
+        Anything else comes back as it is; one object comes back as itself, several as a tuple.
+        `device_placement` says for each object whether to move it to the device.
+        """
+        prepared = self._prepared.prepare(args, device_placement or ())
+        return prepared[0] if len(prepared) == 1 else prepared
+
+    def prepare_model(
+        self, model: torch.nn.Module, device_placement: bool | None = None, evaluation_mode: bool = False
+    ) -> torch.nn.Module:
+        """One model on its device, wrapped for training (not with `evaluation_mode`)."""
+        prepared: torch.nn.Module = self._prepared.prepare([model], [device_placement], evaluation=evaluation_mode)[0]
+        return prepared
+
+    def prepare_optimizer(self, optimizer: Optimizer, device_placement: bool | None = None) -> AcceleratedOptimizer:
+        """One optimizer that steps when gradients are complete."""
+        prepared: AcceleratedOptimizer = self._prepared.prepare([optimizer], [device_placement])[0]
+        return prepared
+
+    def prepare_data_loader(
+        self,
+        data_loader: DataLoader,
+        device_placement: bool | None = None,
+        slice_fn_for_dispatch: Callable[..., Any] | None = None,
+    ) -> DataLoader:
+        """One loader over this rank's part of the data."""
+        if slice_fn_for_dispatch is not None:
+            raise NotYetError("`slice_fn_for_dispatch` is not supported yet. Each rank reads its part; leave it out.")
+        prepared: DataLoader = self._prepared.prepare([data_loader], [device_placement])[0]
+        return prepared
+
+    def prepare_scheduler(self, scheduler: Any) -> AcceleratedScheduler:
+        """One scheduler that keeps the pace of the one-process run."""
+        prepared: AcceleratedScheduler = self._prepared.prepare([scheduler])[0]
+        return prepared
+
+    def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
+        """Add the gradients of `loss` (a part of them, when accumulating); further arguments are torch's."""
+        steps = self.gradient_accumulation_steps
+        self._parts.strategy.backward(loss / steps if steps > 1 else loss, **kwargs)
+
+    @contextlib.contextmanager
+    def autocast(self, autocast_handler: Any = None) -> Iterator[None]:
+        """A block that computes in the configured precision; with "no" it changes nothing."""
+        if autocast_handler is not None:
+            raise NotYetError("`autocast_handler` is not supported yet. Use torch.autocast() for other settings.")
+        with self._parts.precision.autocast(self.device.type):
+            yield
+
+    @contextlib.contextmanager
+    def accumulate(self, *models: torch.nn.Module) -> Iterator[None]:
+        """One micro-step: gradients of `models` stay on this rank until the last one of an accumulation."""
+        self._parts.accumulation.advance()
+        with contextlib.ExitStack() as stack:
+            for model in () if self.sync_gradients else models:
+                stack.enter_context(self.no_sync(model))
+            yield
+
+    def no_sync(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[Any]:
+        """A block in which backward passes of `model` keep their gradients to this rank."""
+        return self._parts.strategy.no_sync(model)
+
+    def clip_grad_norm_(
+        self, parameters: Iterable[torch.Tensor] | torch.Tensor, max_norm: float, norm_type: float = 2
+    ) -> torch.Tensor | None:
+        """Scale gradients down to `max_norm` and return the norm that they had; None between optimizer steps."""
+        return self._parts.strategy.clip_norm(parameters, max_norm, norm_type) if self.sync_gradients else None
+
+    def clip_grad_value_(self, parameters: Iterable[torch.Tensor] | torch.Tensor, clip_value: float) -> None:
+        """Cut each gradient to between `-clip_value` and `clip_value`, when an optimizer step comes next."""
+        if self.sync_gradients:
+            self._parts.strategy.clip_value(parameters, clip_value)
+
+    def gather(self, tensor: Any) -> Any:
+        """The (nested) tensors of all ranks, concatenated in rank order, repeated samples included."""
+        return collectives.gather(tensor, process=self._process)
+
+    def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
+        """What all ranks computed for their samples, each sample once and in order; also lists of objects."""
+        return metrics.gather_for_metrics(input_data, self._process, self._parts.progress, use_gather_object)
+
+    def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
+        """The "sum" or "mean" of the (nested) tensors of all ranks, times `scale`."""
+        return collectives.reduce(tensor, reduction, scale, process=self._process)
+
+    def pad_across_processes(self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:
+        """The (nested) tensors, filled up along `dim` to the largest size among the ranks."""
+        return collectives.pad_across_processes(tensor, dim, pad_index, pad_first, process=self._process)
+
+    def unwrap_model(
+        self, model: torch.nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
+    ) -> torch.nn.Module:
+        """The model inside the wrappers that `prepare` put around it."""
+        strategy = self._parts.strategy
+        return strategy.unwrap(model, keep_precision=keep_fp32_wrapper, keep_compiled=keep_torch_compile)
+
+    def get_state_dict(self, model: torch.nn.Module, unwrap: bool = True) -> dict[str, Any]:
+        """The whole state of a prepared model; by the names of the model inside the wrappers, if `unwrap`."""
+        return self._parts.strategy.model_state(model) if unwrap else model.state_dict()
+
+    def save(self, obj: Any, f: str | os.PathLike[str] | BinaryIO, safe_serialization: bool = False) -> None:
+        """Write `obj` to the file `f`, on the main process only."""
+        if self.is_main_process:
+            save(obj, f, safe_serialization=safe_serialization)
+
+    def free_memory(self, *objects: Any) -> list[Any]:
+        """Let go of everything prepared; returns None for each of `objects`, to be assigned to their names."""
+        self._prepared.clear()
+        self._parts.accumulation.step = 0
+        return [None for _ in objects]
+
+    clear = free_memory
+
+    def end_training(self) -> None:
+        """Part from the other ranks; the last thing that a script does with its `Accelerator`."""
+        self._parts.strategy.teardown()
+
+    def __getattr__(self, name: str) -> Any:
+        raise not_yet.missing(name)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an Accelerator belongs to its process and cannot be pickled: create it inside the function you launch"
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Accelerator(rank {self.process_index} of {self.num_processes}, device={str(self.device)!r}, "
+            f"mixed_precision={self.mixed_precision!r})"
+        )
+
+    _models = property(lambda self: self._prepared.models)
+    _optimizers = property(lambda self: self._prepared.optimizers)
+    _schedulers = property(lambda self: self._prepared.schedulers)
+    _dataloaders = property(lambda self: self._prepared.loaders)

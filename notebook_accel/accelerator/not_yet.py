@@ -1,0 +1,95 @@
+"""Names of the peer's `Accelerator` that this version does not have, each with what to do meanwhile.
+
+The list only shrinks; a test holds it against what the class has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from notebook_accel.errors import NotYetError
+
+_STATE = "save a dict of state_dict()s with accelerator.save() on the main process, and torch.load it"
+_TRACK = "call your tracker's own functions where accelerator.is_main_process"
+_ENGINE = "leave it out: the model trains with DistributedDataParallel"
+_MESH = "leave it out: all ranks are data parallel"
+
+ARGUMENTS: dict[str, str] = {
+    "dataloader_config": "pass split_batches=True directly; other settings have their usual values",
+    "deepspeed_plugin": _ENGINE,
+    "fsdp_plugin": _ENGINE,
+    "torch_tp_plugin": _ENGINE,
+    "megatron_lm_plugin": _ENGINE,
+    "log_with": _TRACK,
+    "project_dir": "give the functions that write files their paths",
+    "project_config": "give the functions that write files their paths",
+    "gradient_accumulation_plugin": "use gradient_accumulation_steps",
+    "kwargs_handlers": "leave it out: torch's own settings are used",
+    "dynamo_backend": "call torch.compile(model) yourself before prepare()",
+    "dynamo_plugin": "call torch.compile(model) yourself before prepare()",
+    "deepspeed_plugins": _ENGINE,
+    "parallelism_config": _MESH,
+}
+
+METHODS: dict[str, str] = {
+    "check_trigger": "use reduce() on a tensor with the flag",
+    "deepspeed_ulysses_dl_adapter": _ENGINE,
+    "get_tracker": _TRACK,
+    "init_trackers": _TRACK,
+    "join_uneven_inputs": "leave it out: loaders give all ranks equally many batches",
+    "load_state": _STATE,
+    "log": _TRACK,
+    "lomo_backward": "use backward() and an optimizer of torch.optim",
+    "maybe_context_parallel": _MESH,
+    "profile": "use torch.profiler.profile()",
+    "register_for_checkpointing": _STATE,
+    "register_load_state_pre_hook": _STATE,
+    "register_save_state_pre_hook": _STATE,
+    "save_model": "use accelerator.save(accelerator.get_state_dict(model), path, safe_serialization=True)",
+    "save_state": _STATE,
+    "set_trigger": "use reduce() on a tensor with the flag",
+    "skip_first_batches": "pass over the first batches in the loop",
+    "split_between_processes": "take inputs[accelerator.process_index :: accelerator.num_processes]",
+    "trigger_sync_in_backward": "use accumulate()",
+    "unscale_gradients": "leave it out: gradients are not scaled in this precision",
+    "verify_device_map": "leave it out: models are on one device",
+}
+
+PROPERTIES: dict[str, str] = {
+    "context_parallel_rank": _MESH,
+    "data_parallel_rank": "use process_index",
+    "data_parallel_shard_rank": _MESH,
+    "deepspeed_plugin": _ENGINE,
+    "fp8_backend": "use mixed_precision='bf16'",
+    "is_composable_parallelism_enabled": _MESH,
+    "is_fsdp2": _ENGINE,
+    "logging_dir": "give the functions that write files their paths",
+    "parallelism_config": _MESH,
+    "pipeline_parallel_rank": _MESH,
+    "project_dir": "give the functions that write files their paths",
+    "save_iteration": _STATE,
+    "tensor_parallel_rank": _MESH,
+    "torch_device_mesh": _MESH,
+    "use_seedable_sampler": "leave it out: shuffling is the same on all ranks anyway",
+    "use_stateful_dataloader": "leave it out",
+}
+
+
+class NotYetName(NotYetError, AttributeError):
+    """A name that is not there yet; an AttributeError too, so that `hasattr` answers False."""
+
+
+def refuse_arguments(given: Mapping[str, Any]) -> None:
+    """Raise `NotYetError` for the first argument that is set and not built: none is accepted and ignored."""
+    for name, value in given.items():
+        if value not in (None, [], (), {}, "no", "NO"):
+            raise NotYetError(f"`Accelerator({name}=...)` is not supported yet. Meanwhile: {ARGUMENTS[name]}.")
+
+
+def missing(name: str) -> AttributeError:
+    """The error for a name that the `Accelerator` does not have."""
+    hint = METHODS.get(name) or PROPERTIES.get(name)
+    if hint is None:
+        return AttributeError(f"'Accelerator' object has no attribute {name!r}")
+    return NotYetName(f"`Accelerator.{name}` is not supported yet. Meanwhile: {hint}.")

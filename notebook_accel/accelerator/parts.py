@@ -1,0 +1,105 @@
+"""From the arguments of an `Accelerator` to the parts that do its work."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from notebook_accel.accelerator.accumulation import Accumulation
+from notebook_accel.comm import process as processes
+from notebook_accel.comm.process import Process
+from notebook_accel.config.load import resolve
+from notebook_accel.config.schema import RunConfig
+from notebook_accel.data.build import LoaderOptions, check_rng_types
+from notebook_accel.data.progress import Progress
+from notebook_accel.precision import registry as precisions
+from notebook_accel.precision.base import Precision
+from notebook_accel.strategies import registry as strategies
+from notebook_accel.strategies.base import Strategy
+
+_NEWEST = "newest parts"
+
+ARGUMENTS = (
+    "device_placement",
+    "split_batches",
+    "mixed_precision",
+    "gradient_accumulation_steps",
+    "cpu",
+    "rng_types",
+    "step_scheduler_with_optimizer",
+)
+"""The arguments of an `Accelerator` that `build` takes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What one `Accelerator` is made of. Nothing is shared with another one but the process."""
+
+    process: Process
+    config: RunConfig
+    precision: Precision
+    strategy: Strategy
+    loaders: LoaderOptions
+    progress: Progress
+    accumulation: Accumulation
+    device_placement: bool = True
+    step_scheduler_with_optimizer: bool = True
+
+
+def build(
+    *,
+    mixed_precision: Any = None,
+    cpu: bool = False,
+    split_batches: bool = False,
+    gradient_accumulation_steps: int = 1,
+    rng_types: Iterable[str] | None = None,
+    device_placement: bool = True,
+    step_scheduler_with_optimizer: bool = True,
+) -> Parts:
+    """The parts for these arguments, with the process group joined; also what the state views show from now on."""
+    process = processes.current(cpu=cpu)
+    config = configure(process, mixed_precision=mixed_precision, cpu=cpu)
+    if config.cpu:
+        process = process.on_cpu()
+    precision = precisions.choose(config)
+    loaders = LoaderOptions(split_batches=bool(split_batches), rng_types=check_rng_types(rng_types))
+    progress = Progress()
+    strategy = strategies.choose(process)(process, precision, loaders, progress)
+    parts = Parts(
+        process=process,
+        config=config,
+        precision=precision,
+        strategy=strategy,
+        loaders=loaders,
+        progress=progress,
+        accumulation=Accumulation(gradient_accumulation_steps, progress),
+        device_placement=device_placement,
+        step_scheduler_with_optimizer=step_scheduler_with_optimizer,
+    )
+    strategy.setup()
+    process.attached[_NEWEST] = weakref.ref(parts)
+    return parts
+
+
+def configure(process: Process, *, mixed_precision: Any = None, cpu: bool = False) -> RunConfig:
+    """The configuration: these arguments, else what the launcher was given, else the environment, else defaults."""
+    call: dict[str, Any] = {}
+    if mixed_precision is not None:
+        call["mixed_precision"] = str(getattr(mixed_precision, "value", mixed_precision)).lower()
+    if cpu:
+        call["cpu"] = True
+    return resolve(call, process.config, called="Accelerator(...)")
+
+
+def newest(process: Process) -> Parts | None:
+    """The parts of the newest `Accelerator` of this process that is alive."""
+    reference = process.attached.get(_NEWEST)
+    parts: Parts | None = reference() if reference is not None else None
+    return parts
+
+
+def forget(process: Process) -> None:
+    """Let the state views show nothing of an `Accelerator` until the next one is made."""
+    process.attached.pop(_NEWEST, None)

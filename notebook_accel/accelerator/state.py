@@ -1,0 +1,177 @@
+"""The peer's state classes, as views: of the current process, and of the newest `Accelerator`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from notebook_accel.accelerator import parts as building
+from notebook_accel.accelerator.accumulation import Accumulation
+from notebook_accel.accelerator.kinds import DistributedType
+from notebook_accel.accelerator.parts import Parts
+from notebook_accel.accelerator.ranks import Ranks
+from notebook_accel.comm import process as processes
+from notebook_accel.data.progress import Progress
+from notebook_accel.errors import NotYetError
+from notebook_accel.strategies import registry
+
+
+class PartialState(Ranks):
+    """Where this process stands among its peers. Joins them, if that has not been done.
+
+    Example:
+        >>> PartialState().process_index
+        0
+    """
+
+    def __init__(self, cpu: bool = False, **init_process_group_kwargs: Any) -> None:
+        if init_process_group_kwargs:
+            names = ", ".join(init_process_group_kwargs)
+            raise NotYetError(
+                f"`PartialState({names}=...)` is not supported yet. Call torch.distributed.init_process_group() with "
+                "it before: an existing process group is used as it is."
+            )
+        self.process = processes.current(cpu=cpu)
+        processes.join(self.process)
+
+    @property
+    def initialized(self) -> bool:
+        """Always True: a state that exists knows its place."""
+        return True
+
+    @property
+    def backend(self) -> str | None:
+        """What carries collectives (gloo, nccl); None without peers."""
+        return self._process.backend
+
+    @property
+    def debug(self) -> bool:
+        """Whether shapes are compared before each collective."""
+        return False
+
+    @property
+    def fork_launched(self) -> bool:
+        """Whether our launcher started this process."""
+        return self._process.launched
+
+    @property
+    def distributed_type(self) -> DistributedType:
+        """The peer's name for the set-up that an `Accelerator` would choose here."""
+        return DistributedType(registry.choose(self._process).kind(self._process.device.type))
+
+    @property
+    def default_device(self) -> torch.device:
+        """The device of this rank."""
+        return self._process.device
+
+    def set_device(self) -> None:
+        """Make this rank's GPU the current one of torch; nothing to do on other devices."""
+        if self._process.device.type == "cuda":
+            torch.cuda.set_device(self._process.device)
+
+    def destroy_process_group(self, group: Any = None) -> None:
+        """End the process group (or `group`)."""
+        if group is None:
+            processes.leave_group()
+        else:
+            torch.distributed.destroy_process_group(group)
+
+    def __repr__(self) -> str:
+        process = self._process
+        return (
+            f"Distributed environment: {self.distributed_type}{f'  Backend: {self.backend}' if self.backend else ''}\n"
+            f"Num processes: {process.world_size}\nProcess index: {process.rank}\n"
+            f"Local process index: {process.local_rank}\nDevice: {process.device}\n"
+        )
+
+    @staticmethod
+    def _reset_state() -> None:
+        """Forget the current process, so that the next state looks for it again."""
+        processes.reset()
+
+
+class AcceleratorState(PartialState):
+    """What the newest `Accelerator` of this process is set up for; without one, what it would be by default."""
+
+    def __init__(self, mixed_precision: Any = None, cpu: bool = False, *, parts: Parts | None = None) -> None:
+        found = parts or building.newest(processes.current(cpu=cpu))
+        if found is None:
+            super().__init__(cpu=cpu)
+            self._config = building.configure(self.process, mixed_precision=mixed_precision, cpu=cpu)
+        else:
+            self.process, self._config = found.process, found.config
+
+    @property
+    def mixed_precision(self) -> str:
+        """The precision of prepared models: no, bf16."""
+        return str(self._config.mixed_precision)
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()}Mixed precision type: {self.mixed_precision}\n"
+
+    @staticmethod
+    def _reset_state(reset_partial_state: bool = False) -> None:
+        """Forget the newest `Accelerator` (and, with `reset_partial_state`, the process)."""
+        building.forget(processes.current())
+        if reset_partial_state:
+            processes.reset()
+
+
+class GradientState:
+    """How far gradient accumulation and the loaders are, in the newest `Accelerator` of this process."""
+
+    def __init__(self, *, accumulation: Accumulation | None = None) -> None:
+        found = building.newest(processes.current()) if accumulation is None else None
+        self._accumulation = accumulation or (found.accumulation if found else Accumulation(1, Progress()))
+
+    @property
+    def sync_gradients(self) -> bool:
+        """Whether the current micro-step ends in an optimizer step."""
+        return self._accumulation.sync_gradients
+
+    @property
+    def num_steps(self) -> int:
+        """Micro-steps for one optimizer step."""
+        return self._accumulation.num_steps
+
+    @property
+    def sync_with_dataloader(self) -> bool:
+        """Whether the last batch of a loader always ends in an optimizer step."""
+        return self._accumulation.sync_with_dataloader
+
+    @property
+    def in_dataloader(self) -> bool:
+        """Whether a prepared loader is being read."""
+        return self._accumulation.progress.active is not None
+
+    @property
+    def active_dataloader(self) -> Any:
+        """The prepared loader that gave the latest batch."""
+        active = self._accumulation.progress.active
+        return None if active is None else active.loader()
+
+    @property
+    def dataloader_references(self) -> list[Any]:
+        """The prepared loaders being read, innermost last."""
+        return self._accumulation.progress.loaders
+
+    @property
+    def end_of_dataloader(self) -> bool:
+        """Whether the latest batch was the last of its loader."""
+        return self._accumulation.progress.at_end
+
+    @property
+    def remainder(self) -> int:
+        """Samples of the last batches, over all ranks, that are no repeats; -1 when none is a repeat."""
+        return self._accumulation.progress.remainder
+
+    @property
+    def initialized(self) -> bool:
+        """Always True."""
+        return True
+
+    @staticmethod
+    def _reset_state() -> None:
+        """Forget the newest `Accelerator`."""
+        building.forget(processes.current())

@@ -1,0 +1,165 @@
+"""Optimizer and scheduler as `prepare` gives them back: they act only when gradients are complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from notebook_accel.accelerator.accumulation import Accumulation
+from notebook_accel.data.progress import Progress
+
+
+class AcceleratedOptimizer(Optimizer):
+    """An optimizer that steps and zeroes only on the last micro-step of an accumulation."""
+
+    def __init__(self, optimizer: Optimizer, accumulation: Accumulation | None = None) -> None:
+        # Not Optimizer.__init__: everything it would set up belongs to, and is read from, the optimizer inside.
+        self.optimizer = optimizer
+        self._accumulation = accumulation or Accumulation(1, Progress())
+
+    @property
+    def state(self) -> Any:
+        """The inner optimizer's state."""
+        return self.optimizer.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.optimizer.state = state
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The inner optimizer's parameter groups."""
+        return self.optimizer.param_groups
+
+    @param_groups.setter
+    def param_groups(self, param_groups: list[dict[str, Any]]) -> None:
+        self.optimizer.param_groups = param_groups
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The inner optimizer's defaults."""
+        return self.optimizer.defaults
+
+    @defaults.setter
+    def defaults(self, defaults: dict[str, Any]) -> None:
+        self.optimizer.defaults = defaults
+
+    @property
+    def step_was_skipped(self) -> bool:
+        """Whether the last step was left out because gradients had overflowed (never, in this precision)."""
+        return False
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        self.optimizer.add_param_group(param_group)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state_dict)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        if self._accumulation.sync_gradients:
+            self.optimizer.zero_grad(set_to_none=set_to_none)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        if not self._accumulation.sync_gradients:
+            return None
+        return self.optimizer.step() if closure is None else self.optimizer.step(closure)
+
+    def train(self) -> None:
+        """Training mode, for optimizers that have modes (schedule-free ones)."""
+        if callable(switch := getattr(self.optimizer, "train", None)):
+            switch()
+
+    def eval(self) -> None:
+        """Evaluation mode, for optimizers that have modes (schedule-free ones)."""
+        if callable(switch := getattr(self.optimizer, "eval", None)):
+            switch()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "optimizer":  # not there yet: while unpickling
+            raise AttributeError(name)
+        return getattr(self.optimizer, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # The loop that it belonged to did not travel with it.
+        self.__init__(state["optimizer"])  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.optimizer!r})"
+
+
+class AcceleratedScheduler:
+    """A scheduler that keeps the pace of the one-process run.
+
+    A step of N ranks reads N batches, so each call steps N times (once with `split_batches`, where a
+    step reads one), and only when the optimizer stepped too.
+    """
+
+    def __init__(
+        self,
+        scheduler: Any,
+        optimizers: Sequence[AcceleratedOptimizer] | AcceleratedOptimizer = (),
+        step_with_optimizer: bool = True,
+        split_batches: bool = False,
+        *,
+        num_processes: int = 1,
+        accumulation: Accumulation | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self.optimizers = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
+        self.step_with_optimizer, self.split_batches = step_with_optimizer, split_batches
+        self._steps = 1 if split_batches else num_processes
+        self._accumulation = accumulation or Accumulation(1, Progress())
+
+    def step(self, *args: Any, **kwargs: Any) -> None:
+        """Step as often as the optimizer's step counts; further arguments go to the scheduler."""
+        if not self.step_with_optimizer:
+            self.scheduler.step(*args, **kwargs)
+            return
+        if not self._accumulation.sync_gradients or any(optimizer.step_was_skipped for optimizer in self.optimizers):
+            return
+        # A metric is one observation, however many ranks computed it.
+        times = 1 if isinstance(self.scheduler, ReduceLROnPlateau) else self._steps
+        for _ in range(times):
+            if not self._is_over():
+                self.scheduler.step(*args, **kwargs)
+
+    def _is_over(self) -> bool:
+        """Whether a scheduler with a last step has done it (a step beyond raises)."""
+        total = getattr(self.scheduler, "total_steps", None)
+        return total is not None and self.scheduler.last_epoch >= total
+
+    def get_last_lr(self) -> list[float]:
+        """The learning rates now in use, one for each parameter group."""
+        rates: list[float] = self.scheduler.get_last_lr()
+        return rates
+
+    def state_dict(self) -> dict[str, Any]:
+        """The inner scheduler's state."""
+        state: dict[str, Any] = self.scheduler.state_dict()
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Put back what `state_dict` gave."""
+        self.scheduler.load_state_dict(state_dict)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "scheduler":  # not there yet: while unpickling
+            raise AttributeError(name)
+        return getattr(self.scheduler, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(vars(self))
+        del state["_accumulation"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _accumulation=Accumulation(1, Progress()))

@@ -1,0 +1,20 @@
+"""Taking models out of the wrappers that training puts around them."""
+
+from __future__ import annotations
+
+import torch
+from torch._dynamo import OptimizedModule
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+
+def unwrap(model: torch.nn.Module, *, keep_compiled: bool = True) -> torch.nn.Module:
+    """The model inside DDP and DataParallel, and inside torch.compile's wrapper unless that is kept.
+
+    A compiled wrapper around DDP cannot be kept, since it would lead back through DDP.
+    """
+    if isinstance(model, (DistributedDataParallel, DataParallel)):
+        return unwrap(model.module, keep_compiled=keep_compiled)
+    if isinstance(model, OptimizedModule):
+        inner = unwrap(model._orig_mod, keep_compiled=keep_compiled)
+        return model if keep_compiled and inner is model._orig_mod else inner
+    return model
