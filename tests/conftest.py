@@ -1,7 +1,4 @@
-"""Every test must leave the process as it found it; one that does not fails, by the name of what it left.
-
-What can be put right is, so that the next test starts clean.
-"""
+"""Every test must leave the process as it found it; one that does not fails, by the name of what it left."""
 
 from __future__ import annotations
 
@@ -52,27 +49,28 @@ def take() -> Snapshot:
     """Look at everything that a test could leave behind."""
     return Snapshot(
         *_processes(),
-        threads=frozenset(threading.enumerate()),
-        descriptors=_descriptors(),
-        files=frozenset(name for name in os.listdir(tempfile.gettempdir()) if not name.startswith(SHARED_FILES)),
-        environment={name: value for name, value in os.environ.items() if not name.startswith(LIBRARY_VARIABLES)},
-        handlers={number: signal.getsignal(number) for number in signal.valid_signals()},
+        frozenset(threading.enumerate()),
+        _descriptors(),
+        frozenset(name for name in os.listdir(tempfile.gettempdir()) if not name.startswith(SHARED_FILES)),
+        {name: value for name, value in os.environ.items() if not name.startswith(LIBRARY_VARIABLES)},
+        {number: signal.getsignal(number) for number in signal.valid_signals()},
     )
 
 
 def _processes() -> tuple[dict[int, str], int | None]:
-    """All descendants that should not stay, and the pid of the idle host."""
-    found, host = {}, None
-    for process in psutil.Process().children(recursive=True):
-        try:
-            command = " ".join(process.cmdline()) or f"{process.name()} ({process.status()})"
-            idle = process.ppid() == os.getpid() and not process.children()
-        except psutil.NoSuchProcess:
-            continue
-        if HOST in command and idle and host is None:
-            host = process.pid
-        elif TRACKER not in command:
-            found[process.pid] = command[:200]
+    """All processes that should not stay, and the pid of the host. Orphans are known by this run's TMPDIR."""
+    me, found, host = os.getpid(), {}, None
+    family = {child.pid for child in psutil.Process().children(recursive=True)}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if process.pid == me or not (process.pid in family or process.environ().get("TMPDIR") == tempfile.tempdir):
+                continue
+            command, parent = " ".join(process.cmdline()), process.ppid()
+            idle_host = HOST in command and not process.children()
+            if idle_host and parent == me and host is None:
+                host = process.pid
+            elif not (TRACKER in command or (idle_host and parent in family)):  # a kernel in a test has its own host
+                found[process.pid] = command[:200]
     return found, host
 
 

@@ -45,11 +45,12 @@ def a_process(*command: str) -> Iterator[None]:
 
 
 @contextmanager
-def a_family(*extra: str, apart: bool = False) -> Iterator[None]:
-    """A child, with `extra` on its command line, that has one of its own until its standard input is closed."""
-    start = f"import subprocess; child = subprocess.Popen({SLEEP!r}, start_new_session={apart})"
-    command = [sys.executable, "-c", f"{start}; print(flush=True); input(); child.kill()", *extra]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+def a_family(*extra: str, inner: str = "inner", apart: bool = False) -> Iterator[None]:
+    """A child, with `extra` on its command line, that has one of its own, with `inner` on its command line."""
+    command = f"[*{SLEEP!r}, '.'.join({inner.split('.')})]"  # not to be found on the outer one's
+    start = f"import subprocess; child = subprocess.Popen({command}, start_new_session={apart})"
+    outer = [sys.executable, "-c", f"{start}; print(flush=True); input(); child.kill()", *extra]
+    with subprocess.Popen(outer, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.readline()
@@ -64,6 +65,15 @@ def a_grandchild() -> Iterator[None]:
     """A child that has one of its own, in a process session of its own."""
     with a_family(apart=True):
         yield
+
+
+@contextmanager
+def an_orphan() -> Iterator[None]:
+    """A process whose parent is gone, in a process session of its own."""
+    start = f"import subprocess; print(subprocess.Popen({SLEEP!r}, start_new_session=True, stdout=-3, stderr=-3).pid)"
+    pid = int(subprocess.run([sys.executable, "-c", start], capture_output=True, check=True).stdout)
+    yield
+    os.kill(pid, signal.SIGKILL)
 
 
 @contextmanager
@@ -122,6 +132,7 @@ def a_handler() -> Iterator[None]:
     [
         (a_process, "process "),
         (a_grandchild, "process "),
+        (an_orphan, "process "),
         (a_thread, "thread left-over"),
         (a_socket, "open socket:"),
         (a_pipe, "open pipe:"),
@@ -182,6 +193,12 @@ def test_a_host_with_a_worker_may_not_stay(checks: ModuleType) -> None:
     with a_family(checks.HOST):
         found = [line for line in checks.leaks(before, checks.take()) if line.startswith("process")]
         assert len(found) == 2
+
+
+def test_a_kernel_in_a_test_may_have_its_host(checks: ModuleType) -> None:
+    before = checks.take()
+    with a_family(inner=checks.HOST):
+        assert len([line for line in checks.leaks(before, checks.take()) if line.startswith("process")]) == 1
 
 
 def test_left_things_fail_their_own_test_only(pytester: pytest.Pytester) -> None:
