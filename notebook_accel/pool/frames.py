@@ -22,12 +22,13 @@ _OURS = ("/notebook_accel/pool/",)
 
 @dataclass(frozen=True)
 class Frame:
-    """One line of a traceback; `span` is the part of it that failed (end line, first and last column)."""
+    """One line of a traceback; `first` is where its function begins, `span` the part that failed (end line, columns)."""
 
     file: str
     line: int
     function: str
     module: str
+    first: int = 1
     span: tuple[int, int, int] | None = None
 
 
@@ -109,8 +110,8 @@ def _frames(tb: types.TracebackType | None) -> list[Frame]:
     while tb is not None:
         code, names = tb.tb_frame.f_code, tb.tb_frame.f_globals
         if not any(part in code.co_filename for part in _OURS):
-            module = str(names.get("__name__", ""))
-            found.append(Frame(code.co_filename, tb.tb_lineno, code.co_name, module, _span(code, tb.tb_lasti)))
+            module, span = str(names.get("__name__", "")), _span(code, tb.tb_lasti)
+            found.append(Frame(code.co_filename, tb.tb_lineno, code.co_name, module, code.co_firstlineno, span))
         tb = tb.tb_next
     return found
 
@@ -184,9 +185,16 @@ def _traceback(frames: tuple[Frame, ...]) -> types.TracebackType | None:
 def _frame_object(frame: Frame) -> types.TracebackType:
     """The traceback entry of a frame that ran code with this frame's names and position."""
     end_line, start, end = frame.span or (frame.line, 0, 0)
-    where = {"lineno": frame.line, "end_lineno": max(end_line, frame.line), "col_offset": start, "end_col_offset": end}
+    shift = frame.first - 1  # the code below begins at line 1, and is moved to where the function begins
+    where = {
+        "lineno": max(frame.line - shift, 1),
+        "end_lineno": max(end_line, frame.line) - shift,
+        "col_offset": start,
+        "end_col_offset": end,
+    }
     raising = ast.Raise(exc=ast.Name("RuntimeError", ast.Load(), **where), cause=None, **where)
-    code = compile(ast.Module(body=[raising], type_ignores=[]), frame.file, "exec").replace(co_name=frame.function)
+    code = compile(ast.Module(body=[raising], type_ignores=[]), frame.file, "exec")
+    code = code.replace(co_name=frame.function, co_firstlineno=frame.first)
     if hasattr(code, "co_qualname"):
         code = code.replace(co_qualname=frame.function)
     try:

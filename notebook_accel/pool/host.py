@@ -14,6 +14,7 @@ import gc
 import importlib
 import os
 import selectors
+import shutil
 import signal
 import socket
 import struct
@@ -34,6 +35,7 @@ PRELOAD = (
     "IPython",
     "notebook_accel.pool.worker",
     "notebook_accel.comm.bootstrap",
+    "notebook_accel.accelerator",
 )
 IDLE_SECONDS = 30 * 60
 _TICK = 1.0
@@ -43,7 +45,12 @@ STATUS = struct.Struct("!ci")  # (b"P", pid) once forked, (b"X", wait status) on
 
 @dataclass(frozen=True)
 class Fork:
-    """Ask for a worker. Comes with its control socket, stdout, stderr, and the pipe for its status."""
+    """Ask for a worker. Comes with its control socket, stdout, stderr, and the pipe for its status.
+
+    `folder` is the run's: the kernel removes it, or this host when the kernel dies before it could.
+    """
+
+    folder: str
 
 
 @dataclass(frozen=True)
@@ -149,6 +156,7 @@ class Host:
         self._channel = channel
         self._kernel = os.getppid()
         self._status_pipes: dict[int, int] = {}
+        self._folders: dict[int, str] = {}
         self._last_use = time.monotonic()
         self._woken, wake = os.pipe()
         for end in (self._woken, wake):
@@ -181,11 +189,11 @@ class Host:
         request, descriptors = self._channel.receive_with_descriptors()
         self._last_use = time.monotonic()
         if isinstance(request, Fork):
-            self._fork(descriptors)
+            self._fork(request, descriptors)
         elif isinstance(request, Signal) and request.pid in self._status_pipes:
             (os.killpg if request.group else os.kill)(request.pid, request.signal)
 
-    def _fork(self, descriptors: list[int]) -> None:
+    def _fork(self, request: Fork, descriptors: list[int]) -> None:
         control, stdout, stderr, status = descriptors
         host = os.getpid()
         pid = os.fork()
@@ -195,7 +203,7 @@ class Host:
             os.setpgid(pid, pid)
         for descriptor in (control, stdout, stderr):
             os.close(descriptor)
-        self._status_pipes[pid] = status
+        self._status_pipes[pid], self._folders[pid] = status, request.folder
         _write_status(status, b"P", pid)
 
     def _become_worker(self, host: int, control: int, stdout: int, stderr: int, status: int) -> None:
@@ -223,7 +231,9 @@ class Host:
         """Report a worker's end, and end what it has left behind in its process group."""
         kill_group(pid)  # before it is reaped: until then its number can belong to nobody else
         _, wait_status = os.waitpid(pid, 0)
-        status = self._status_pipes.pop(pid)
+        status, folder = self._status_pipes.pop(pid), self._folders.pop(pid)
+        if os.getppid() != self._kernel:
+            shutil.rmtree(folder, ignore_errors=True)
         _write_status(status, b"X", os.waitstatus_to_exitcode(wait_status))
         os.close(status)
 

@@ -96,10 +96,10 @@ class HostClient:
         edited = next((name for name, time in self.ready().files.items() if _modified(name) != time), None)
         return f"{Path(edited).name} was edited or replaced" if edited else ""
 
-    def fork(self, control: socket.socket, stdout: int, stderr: int, status: int) -> None:
-        """Ask for a worker with these ends. Raises `HostError` when the host is gone."""
+    def fork(self, folder: str, control: socket.socket, stdout: int, stderr: int, status: int) -> None:
+        """Ask for a worker of the run in `folder`, with these ends. Raises `HostError` when the host is gone."""
         try:
-            self._channel.send(host.Fork(), (control.fileno(), stdout, stderr, status))
+            self._channel.send(host.Fork(folder), (control.fileno(), stdout, stderr, status))
         except OSError:
             raise HostError(f"The host that forks workers has ended.{self._last_words()}") from None
 

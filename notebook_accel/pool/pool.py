@@ -28,7 +28,7 @@ from notebook_accel.pool.wire import Channel
 
 SETTLE_SECONDS = 0.5
 """How long the other ranks may still report after the first one failed, so that the cause can be told."""
-GRACE_SECONDS = 2.0
+GRACE_SECONDS = 3.0
 """How long a rank may clean up after an interrupt before it is killed."""
 AGAIN_SECONDS = 0.1
 """How long after an interrupt it is repeated for ranks that have not answered."""
@@ -56,7 +56,7 @@ class WorkerPool:
         try:
             (self._folder / serialize.MAIN_FILE).write_text(serialize.MAIN_SOURCE)
             for spec in specs:
-                self._workers.append(_start(spec.rank, starter))
+                self._workers.append(_start(spec, starter))
             self._pump = Pump(self._workers)
         except BaseException:
             self._discard()
@@ -185,25 +185,25 @@ class WorkerPool:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _start(rank: int, starter: Starter) -> Ends:
+def _start(spec: WorkerSpec, starter: Starter) -> Ends:
     """Start one worker, and keep our ends of its socket and pipes."""
     control, theirs = Channel.pair()
     stdout, their_stdout = os.pipe()
     stderr, their_stderr = os.pipe()
     try:
-        child = starter.start(theirs, their_stdout, their_stderr)
+        child = starter.start(spec.run_folder, theirs, their_stdout, their_stderr)
     except BaseException as error:
         control.close()
         os.close(stdout)
         os.close(stderr)
         if isinstance(error, OSError):
-            raise LaunchError(f"Rank {rank} could not be started: {error}.") from error
+            raise LaunchError(f"Rank {spec.rank} could not be started: {error}.") from error
         raise
     finally:
         theirs.close()
         os.close(their_stdout)
         os.close(their_stderr)
-    return Ends(rank, control, child, {stdout: "stdout", stderr: "stderr"})
+    return Ends(spec.rank, control, child, {stdout: "stdout", stderr: "stderr"})
 
 
 def _send(channel: Channel, message: object, descriptors: Sequence[int] = ()) -> None:

@@ -47,8 +47,8 @@ class Starter(ABC):
     """One line for the user about how workers were started, where it is not as usual."""
 
     @abstractmethod
-    def start(self, control: socket.socket, stdout: int, stderr: int) -> Child:
-        """Start one worker with these ends; they stay the caller's to close."""
+    def start(self, folder: str, control: socket.socket, stdout: int, stderr: int) -> Child:
+        """Start one worker of the run in `folder` with these ends; they stay the caller's to close."""
 
 
 class ForkHost(Starter):
@@ -64,10 +64,10 @@ class ForkHost(Starter):
         """What the host loaded; waits until it has."""
         return self.client.ready()
 
-    def start(self, control: socket.socket, stdout: int, stderr: int) -> Child:
+    def start(self, folder: str, control: socket.socket, stdout: int, stderr: int) -> Child:
         status, theirs = os.pipe()
         try:
-            self.client.fork(control, stdout, stderr, theirs)
+            self.client.fork(folder, control, stdout, stderr, theirs)
         except BaseException:
             os.close(status)
             raise
@@ -123,7 +123,7 @@ class _Forked(Child):
 class Spawn(Starter):
     """Workers that are fresh interpreters: slow to start, and possible everywhere on POSIX."""
 
-    def start(self, control: socket.socket, stdout: int, stderr: int) -> Child:
+    def start(self, folder: str, control: socket.socket, stdout: int, stderr: int) -> Child:
         ends = (control.fileno(), stdout, stderr)
         process = subprocess.Popen(
             [sys.executable, "-c", _SPAWN, *map(str, ends), _PACKAGE_PARENT],

@@ -27,7 +27,8 @@ class DDP(Strategy):
         super().setup()
         if _WRAPPED not in self.process.attached:
             self.process.attached[_WRAPPED] = weakref.WeakSet()
-            atexit.register(_part, self.process)
+            if not self.process.launched:  # a worker of ours ends without the interpreter's own end
+                atexit.register(_part, self.process)
 
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
         """`model` in DDP; as it is when it is wrapped already, or has nothing to train (DDP refuses both)."""
