@@ -10,7 +10,7 @@ class Accumulation:
     """Counts micro-steps; `sync_gradients` says whether the current one ends in an optimizer step."""
 
     def __init__(self, num_steps: int, progress: Progress) -> None:
-        if not isinstance(num_steps, int) or num_steps < 1:
+        if not isinstance(num_steps, int) or isinstance(num_steps, bool) or num_steps < 1:
             raise ConfigError(f"`gradient_accumulation_steps={num_steps!r}` cannot be: use a whole number, 1 or more.")
         self.num_steps = num_steps
         self.progress = progress

@@ -20,7 +20,11 @@ def gather_for_metrics(data: Any, process: Process, progress: Progress, use_gath
     active = progress.active
     if use_gather_object or not all(isinstance(leaf, torch.Tensor) for leaf in tree.leaves(data)):
         return collectives.gather_object(_own(data, process, active), process=process)
-    gathered = collectives.gather(data, process=process)
+    return without_repeats(collectives.gather(data, process=process), active)
+
+
+def without_repeats(gathered: Any, active: Pass | None) -> Any:
+    """What was gathered of the latest batch of all ranks, cut to the samples that are no repeats."""
     if active is None or active.real is None:
         return gathered
     return tree.map_tensors(lambda tensor: _kept(tensor, active), gathered)

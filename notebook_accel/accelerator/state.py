@@ -73,7 +73,7 @@ class PartialState(Ranks):
     def destroy_process_group(self, group: Any = None) -> None:
         """End the process group (or `group`)."""
         if group is None:
-            processes.leave_group()
+            processes.leave_group(self._process)
         else:
             torch.distributed.destroy_process_group(group)
 

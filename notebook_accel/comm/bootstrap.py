@@ -39,14 +39,15 @@ def enter(place: dict[str, Any]) -> Callable[[bool], None]:
         _limit_threads(place["local_world_size"])
     guests = _serve_guests(place)
     had_group = dist.is_available() and dist.is_initialized()
-    before = processes.use(_process(place))
+    process = _process(place)
+    before = processes.use(process)
 
     def leave(ok: bool) -> None:
         nonlocal guests
         guests = None
         processes.use(before)
         if not had_group and (not own or (ok and _needs_farewell())):
-            _leave_group()
+            _leave_group(process)
 
     return leave
 
@@ -110,8 +111,8 @@ def _needs_farewell() -> bool:
     return dist.is_initialized() and dist.get_backend() != "gloo"
 
 
-def _leave_group() -> None:
+def _leave_group(process: Process) -> None:
     """End the group, but never wait long for it: a peer that died in mid-collective must not hold us."""
-    thread = threading.Thread(target=processes.leave_group, name="leave process group", daemon=True)
+    thread = threading.Thread(target=processes.leave_group, args=(process,), name="leave process group", daemon=True)
     thread.start()
     thread.join(LEAVE_SECONDS)

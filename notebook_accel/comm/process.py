@@ -7,6 +7,7 @@ needs a rank takes a `Process`, or asks for the current one.
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -41,6 +42,8 @@ class Process:
     """A new store in which all ranks can meet; None: meet at MASTER_ADDR and MASTER_PORT."""
     attached: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What upper layers keep for as long as this process is the current one."""
+    farewells: list[Callable[[], None]] = field(default_factory=list, compare=False, repr=False)
+    """What upper layers must do before the group ends; may be called more than once."""
 
     @property
     def alone(self) -> bool:
@@ -53,6 +56,8 @@ class Process:
             return self
         return replace(self, device=torch.device("cpu"), backend=None if self.alone else "gloo")
 
+
+_AT_EXIT = "left at exit"
 
 _of_thread: ContextVar[Process | None] = ContextVar("notebook_accel_process", default=None)
 _of_main: Process | None = None
@@ -126,6 +131,9 @@ def join(process: Process) -> None:
         _adopt(process)
     elif not process.alone:
         _create(process)
+    if not process.alone and not process.launched and _AT_EXIT not in process.attached:
+        process.attached[_AT_EXIT] = True  # a launched worker is told when to leave
+        atexit.register(leave_group, process)
 
 
 def _adopt(process: Process) -> None:
@@ -164,9 +172,11 @@ def _require_meeting_point(process: Process) -> None:
         )
 
 
-def leave_group() -> None:
-    """End the process group, if there is one."""
+def leave_group(process: Process) -> None:
+    """End the process group, if there is one, after the farewells of `process`."""
     if dist.is_available() and dist.is_initialized():
+        for farewell in process.farewells:
+            farewell()
         dist.destroy_process_group()
 
 

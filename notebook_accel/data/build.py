@@ -108,7 +108,8 @@ def _mapped(loader: DataLoader, process: Process, options: LoaderOptions) -> _Pl
     ranks, rank = (1, 0) if dealt_already else (process.world_size, process.rank)
     if not batched and not isinstance(source, BatchSampler):
         source = _Unbatched(source)
-    shard = BatchSamplerShard(source, ranks, rank, options.split_batches and ranks > 1, options.even_batches)
+    several = ranks > 1  # with one rank, batches are left as they are: a short last one is not filled up
+    shard = BatchSamplerShard(source, ranks, rank, options.split_batches and several, options.even_batches and several)
     generator = None if ranks == 1 else _generator(sampler)
     facts = {
         "batch_size": shard.share,

@@ -83,7 +83,7 @@ class Strategy:
 
     def teardown(self) -> None:
         """Part from the other ranks. Prepared models are not usable for training afterwards."""
-        processes.leave_group()
+        processes.leave_group(self.process)
 
     def prepare(self, bag: Bag) -> Bag:
         """The objects of `bag`, in the same order, made ready: models placed and wrapped, then optimizers

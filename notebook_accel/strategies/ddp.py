@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
+import functools
 import weakref
 from typing import Any, ClassVar
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from notebook_accel.comm import process as processes
-from notebook_accel.comm.process import Process
 from notebook_accel.strategies.base import Capabilities, Strategy
 
 _WRAPPED = "DDP modules"
@@ -26,9 +24,8 @@ class DDP(Strategy):
     def setup(self) -> None:
         super().setup()
         if _WRAPPED not in self.process.attached:
-            self.process.attached[_WRAPPED] = weakref.WeakSet()
-            if not self.process.launched:  # a worker of ours ends without the interpreter's own end
-                atexit.register(_part, self.process)
+            wrapped = self.process.attached[_WRAPPED] = weakref.WeakSet()
+            self.process.farewells.append(functools.partial(_part_from_group, wrapped))
 
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
         """`model` in DDP; as it is when it is wrapped already, or has nothing to train (DDP refuses both)."""
@@ -37,7 +34,7 @@ class DDP(Strategy):
         device = self.process.device
         # Device ids only for GPUs: a CPU module must be given none.
         wrapped = DistributedDataParallel(model, device_ids=[device] if device.index is not None else None)
-        self.process.attached.setdefault(_WRAPPED, weakref.WeakSet()).add(wrapped)
+        self.process.attached[_WRAPPED].add(wrapped)
         return wrapped
 
     def no_sync(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[Any]:
@@ -46,17 +43,13 @@ class DDP(Strategy):
             return no_sync
         return super().no_sync(model)
 
-    def teardown(self) -> None:
-        _part(self.process)
 
-
-def _part(process: Process) -> None:
-    """End the group, and before it what would outlive it.
+def _part_from_group(models: weakref.WeakSet[DistributedDataParallel]) -> None:
+    """Take from each model what would outlive the group.
 
     A reducer that outlives its group was seen to hang the end of the process in one run of ten: it holds
     the last reference, and gives it up under Python's lock, for which gloo's thread waits.
     """
-    for model in list(process.attached.get(_WRAPPED, ())):
+    for model in list(models):
         for name in ("reducer", "logger", "process_group"):
             model.__dict__.pop(name, None)
-    processes.leave_group()

@@ -1,0 +1,42 @@
+"""Our `Accelerator` has the peer's names: built, or on the list of what is not built yet."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from notebook_accel.accelerator import Accelerator, DistributedType, not_yet
+
+peer = pytest.importorskip("accelerate", reason="the real package is not installed")
+
+# Kept by the peer for old code, or part of how it works inside.
+NOT_OURS = {"fp8_enabled", "delayed_fp8_autocast"}
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_the_constructor_takes_the_same_arguments_in_the_same_order() -> None:
+    ours, theirs = (list(inspect.signature(kind).parameters) for kind in (Accelerator, peer.Accelerator))
+    assert ours == theirs
+
+
+def test_every_public_name_is_built_or_on_the_list() -> None:
+    listed = {*not_yet.METHODS, *not_yet.PROPERTIES}
+    assert public(peer.Accelerator) - public(Accelerator) - listed - NOT_OURS == set()
+    assert listed & public(Accelerator) == set(), "built: take it off the list"
+
+
+def test_methods_take_the_same_arguments() -> None:
+    for name in sorted(public(peer.Accelerator) & public(Accelerator)):
+        theirs, ours = getattr(peer.Accelerator, name), getattr(Accelerator, name)
+        if inspect.isfunction(theirs):
+            assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters), name
+
+
+def test_kinds_of_set_ups() -> None:
+    assert {kind.name: kind.value for kind in peer.DistributedType}.items() <= {
+        kind.name: kind.value for kind in DistributedType
+    }.items()

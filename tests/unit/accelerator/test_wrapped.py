@@ -1,0 +1,136 @@
+"""Prepared optimizers and schedulers."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch.optim import lr_scheduler
+
+from notebook_accel.accelerator import AcceleratedOptimizer, AcceleratedScheduler
+from notebook_accel.accelerator.accumulation import Accumulation
+from notebook_accel.data.progress import Progress
+from notebook_accel.errors import ConfigError
+
+
+def optimizer() -> torch.optim.Optimizer:
+    parameter = torch.nn.Parameter(torch.ones(1))
+    parameter.grad = torch.ones(1)
+    return torch.optim.SGD([parameter], lr=1.0, momentum=0.5)
+
+
+def value(wrapped: torch.optim.Optimizer) -> float:
+    return float(wrapped.param_groups[0]["params"][0].detach())
+
+
+def test_it_acts_only_when_gradients_are_complete() -> None:
+    steps = Accumulation(2, Progress())
+    wrapped = AcceleratedOptimizer(optimizer(), steps)
+    steps.advance()
+    wrapped.step()
+    wrapped.zero_grad()
+    assert value(wrapped) == 1.0
+    assert wrapped.param_groups[0]["params"][0].grad is not None
+    steps.advance()
+    wrapped.step()
+    wrapped.zero_grad()
+    assert value(wrapped) == 0.0
+    assert wrapped.param_groups[0]["params"][0].grad is None
+
+
+def test_it_shows_the_optimizer_inside() -> None:
+    inner = optimizer()
+    wrapped = AcceleratedOptimizer(inner)
+    wrapped.step()
+    assert isinstance(wrapped, torch.optim.Optimizer)
+    assert wrapped.param_groups is inner.param_groups
+    assert wrapped.state is inner.state
+    assert wrapped.defaults is inner.defaults
+    assert wrapped.state_dict() == inner.state_dict()
+    wrapped.load_state_dict(inner.state_dict())
+    wrapped.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
+    assert len(inner.param_groups) == 2
+    called: list[Any] = []
+    wrapped.register_step_post_hook(lambda *_: called.append("hook"))
+    wrapped.step(lambda: called.append("closure") or 0.0)  # type: ignore[func-returns-value]
+    assert called == ["closure", "hook"]
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = wrapped.no_such_name
+
+
+@pytest.mark.parametrize(
+    "copied", [lambda thing: pickle.loads(pickle.dumps(thing)), copy.deepcopy], ids=["pickle", "copy"]
+)
+def test_copies(copied: Any) -> None:
+    wrapped = AcceleratedOptimizer(optimizer(), Accumulation(2, Progress()))
+    twin = copied(wrapped)
+    with torch.no_grad():
+        twin.param_groups[0]["params"][0].fill_(5.0)
+    assert (value(twin), value(wrapped)) == (5.0, 1.0)
+    twin.step()
+    schedule = AcceleratedScheduler(lr_scheduler.StepLR(wrapped.optimizer, 1), wrapped, num_processes=2)
+    twin = copied(schedule)
+    twin.step()
+    assert twin.last_epoch == 2
+    assert schedule.last_epoch == 0
+
+
+def test_a_scheduler_can_be_made_on_a_prepared_optimizer() -> None:
+    wrapped = AcceleratedOptimizer(optimizer())
+    schedule = lr_scheduler.OneCycleLR(wrapped, max_lr=1.0, total_steps=4)
+    wrapped.step()
+    schedule.step()
+    assert wrapped.param_groups[0]["lr"] == schedule.get_last_lr()[0]
+
+
+@pytest.mark.parametrize(("split", "paced", "steps"), [(False, True, 3), (True, True, 1), (False, False, 1)])
+def test_pace(split: bool, paced: bool, steps: int) -> None:
+    wrapped = AcceleratedOptimizer(optimizer())
+    schedule = AcceleratedScheduler(lr_scheduler.StepLR(wrapped.optimizer, 1), wrapped, paced, split, num_processes=3)
+    wrapped.step()
+    schedule.step()
+    assert schedule.scheduler.last_epoch == steps
+    assert schedule.state_dict() == schedule.scheduler.state_dict()
+
+
+def test_it_waits_for_the_optimizer() -> None:
+    steps = Accumulation(2, Progress())
+    wrapped = AcceleratedOptimizer(optimizer(), steps)
+    schedule = AcceleratedScheduler(lr_scheduler.StepLR(wrapped.optimizer, 1), wrapped, accumulation=steps)
+    seen = []
+    for _ in range(4):
+        steps.advance()
+        wrapped.step()
+        schedule.step()
+        seen.append(schedule.scheduler.last_epoch)
+    assert seen == [0, 1, 1, 2]
+
+
+def test_never_past_the_end() -> None:
+    wrapped = AcceleratedOptimizer(optimizer())
+    cycle = lr_scheduler.OneCycleLR(wrapped.optimizer, max_lr=1.0, total_steps=5)
+    schedule = AcceleratedScheduler(cycle, wrapped, num_processes=2)
+    for _ in range(5):
+        wrapped.step()
+        schedule.step()
+    assert cycle.last_epoch == 5
+
+
+def test_a_metric_is_one_observation() -> None:
+    wrapped = AcceleratedOptimizer(optimizer())
+    plateau = lr_scheduler.ReduceLROnPlateau(wrapped.optimizer, patience=1, factor=0.5)
+    schedule = AcceleratedScheduler(plateau, wrapped, num_processes=4)
+    for _ in range(2):
+        wrapped.step()
+        schedule.step(1.0)
+    assert plateau.num_bad_epochs == 1
+    assert wrapped.param_groups[0]["lr"] == 1.0
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, "2", True])
+def test_wrong_numbers_of_steps(steps: Any) -> None:
+    with pytest.raises(ConfigError, match="gradient_accumulation_steps"):
+        Accumulation(steps, Progress())
