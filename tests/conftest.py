@@ -59,11 +59,11 @@ def take() -> Snapshot:
 
 def _processes() -> tuple[dict[int, str], int | None]:
     """All processes that should not stay, and the pid of the host. Orphans are known by this run's TMPDIR."""
-    me, found, host = os.getpid(), {}, None
+    me, folder, found, host = os.getpid(), tempfile.gettempdir(), {}, None
     family = {child.pid for child in psutil.Process().children(recursive=True)}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            if process.pid == me or not (process.pid in family or process.environ().get("TMPDIR") == tempfile.tempdir):
+            if process.pid == me or not (process.pid in family or process.environ().get("TMPDIR") == folder):
                 continue
             command, parent = " ".join(process.cmdline()), process.ppid()
             idle_host = HOST in command and not process.children()
