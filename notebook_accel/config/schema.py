@@ -14,7 +14,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
 Kind = Literal["default", "file", "environment", "flag", "form", "call"]
 
-Precision = Literal["no", "bf16", "fp16", "fp8"]
+Precision = Annotated[
+    Literal["no", "bf16", "fp16", "fp8"],
+    BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value),
+]
 StartMethod = Literal["auto", "fork", "spawn"]
 Output = Literal["all", "main", "grouped", "quiet"]
 
@@ -55,7 +58,9 @@ def option(default: Any, help: str, *, env: str | None = None, group: str = "bas
 
 
 Count = Annotated[int, BeforeValidator(whole_number), Field(ge=1)]
-Port = Annotated[int, BeforeValidator(lambda value: int(value) if str(value).isdigit() else value), Field(ge=0, le=65535)]
+Port = Annotated[
+    int, BeforeValidator(lambda value: int(value) if str(value).isdigit() else value), Field(ge=0, le=65535)
+]
 Seconds = Annotated[float, BeforeValidator(seconds), Field(gt=0)]
 
 
@@ -74,7 +79,9 @@ class RunConfig(BaseModel):
     )
     output: Output = option("all", "Whose output to show: all ranks, main (rank 0), grouped by rank, or quiet.")
     timeout: Seconds | None = option(None, "End the run after this time: seconds, or text such as 10min.")
-    use_port: Port | None = option(None, "TCP port for code that reads MASTER_PORT; a free one if not given.", group="advanced")
+    use_port: Port | None = option(
+        None, "TCP port for code that reads MASTER_PORT; a free one if not given.", group="advanced"
+    )
 
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
 

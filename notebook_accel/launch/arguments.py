@@ -32,7 +32,8 @@ def check_callable(function: Any, args: Any) -> None:
         )
     if not isinstance(args, tuple):
         raise ArgumentTypeError(
-            f"`args` is {_shown(args)}, not a tuple. Write args=({args!r:.40},) for one argument: the comma makes the tuple."
+            f"`args` is {_shown(args)}, not a tuple. Write args=({args!r:.40},) for one argument: "
+            "the comma makes the tuple."
         )
 
 

@@ -46,9 +46,7 @@ def listen(config: RunConfig) -> socket.socket:
     return listener
 
 
-def _spec(
-    config: RunConfig, rank: int, count: int, cpu: bool, ambient: Ambient, folder: Path, port: int
-) -> WorkerSpec:
+def _spec(config: RunConfig, rank: int, count: int, cpu: bool, ambient: Ambient, folder: Path, port: int) -> WorkerSpec:
     place = {
         **_place(config, rank, count, cpu),
         "store": str(folder / "store"),

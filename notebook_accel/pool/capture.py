@@ -21,9 +21,9 @@ def redirect(stdout: int, stderr: int) -> None:
         os.dup2(source, target)
         if source > 2:
             os.close(source)
-    sys.stdout = sys.__stdout__ = _text(1)
-    sys.stderr = sys.__stderr__ = _text(2)
-    sys.stdin = sys.__stdin__ = _NoKeyboard()
+    for name, stream in (("stdout", _text(1)), ("stderr", _text(2)), ("stdin", _NoKeyboard())):
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)  # what libraries fall back to
     builtins.input = _no_input
     sys.breakpointhook = _no_breakpoint
     faulthandler.enable(2)

@@ -22,7 +22,7 @@ _OURS = ("/notebook_accel/pool/",)
 
 @dataclass(frozen=True)
 class Frame:
-    """One line of a traceback; `first` is where its function begins, `span` the part that failed (end line, columns)."""
+    """One line of a traceback; `first`: where its function begins, `span`: what failed (end line, columns)."""
 
     file: str
     line: int
@@ -94,7 +94,8 @@ def _chain(error: BaseException, report: Report) -> None:
 
 def _type_name(error: BaseException) -> str:
     kind = type(error)
-    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    home = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+    return home + kind.__qualname__
 
 
 def _text(error: BaseException) -> str:
@@ -130,7 +131,7 @@ def _pickled(error: BaseException) -> bytes | None:
     Not the exception itself: a class whose `__init__` takes other arguments than it passes on pickles, and
     then fails to load.
     """
-    args = error.__reduce__()[1] if isinstance(error, OSError) else error.args  # type: ignore[index]
+    args = error.__reduce__()[1] if isinstance(error, OSError) else error.args
     try:
         packed = serialize.pack_value((type(error), args, vars(error)), serialize.known_classes())
         serialize.load_value(packed)
@@ -195,12 +196,11 @@ def _frame_object(frame: Frame) -> types.TracebackType:
     raising = ast.Raise(exc=ast.Name("RuntimeError", ast.Load(), **where), cause=None, **where)
     code = compile(ast.Module(body=[raising], type_ignores=[]), frame.file, "exec")
     code = code.replace(co_name=frame.function, co_firstlineno=frame.first)
-    if hasattr(code, "co_qualname"):
-        code = code.replace(co_qualname=frame.function)
+    if hasattr(code, "co_qualname"):  # Python 3.11 and later show it
+        code = code.replace(co_qualname=frame.function)  # type: ignore[call-arg]
     try:
         exec(code, {"__name__": frame.module, "__file__": frame.file})
     except RuntimeError as error:
-        assert error.__traceback__ is not None
-        assert error.__traceback__.tb_next is not None
-        return error.__traceback__.tb_next
-    raise AssertionError("the code above always raises")
+        lived = error.__traceback__.tb_next if error.__traceback__ else None
+    assert lived is not None
+    return lived

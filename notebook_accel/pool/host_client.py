@@ -47,7 +47,7 @@ class HostClient:
     def start(cls) -> HostClient:
         """Start a host; it loads in the background."""
         channel, there = Channel.pair()
-        log = tempfile.TemporaryFile()
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - kept open for the last words of the host
         with there:
             process = subprocess.Popen(
                 [sys.executable, "-c", _START, str(there.fileno()), _PACKAGE_PARENT],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from notebook_accel.config import environ
@@ -21,7 +21,7 @@ class InPlacePool:
     def __init__(self, spec: WorkerSpec) -> None:
         self._spec = spec
 
-    def run(self, function: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> RankResults:
+    def run(self, function: Callable[..., Any], args: tuple[Any, ...] = ()) -> RankResults:
         """The result of the call, as that of rank 0. Environment and ambient state are put back afterwards."""
         __tracebackhide__ = True
         if here.rank() is not None:
@@ -31,7 +31,7 @@ class InPlacePool:
             leave = self._enter()
             ok = False
             try:
-                value = function(*args, **(kwargs or {}))
+                value = function(*args)
                 ok = True
             finally:
                 leave(ok)
@@ -42,5 +42,5 @@ class InPlacePool:
         if self._spec.entry is None:
             return lambda ok: None
         module, _, name = self._spec.entry.partition(":")
-        leave: Callable[[bool], None] = getattr(importlib.import_module(module), name)({**self._spec.place, "listen_fd": None})
-        return leave
+        enter: Callable[..., Callable[[bool], None]] = getattr(importlib.import_module(module), name)
+        return enter({**self._spec.place, "listen_fd": None})

@@ -24,7 +24,7 @@ def pack(function: Callable[..., Any], args: tuple[Any, ...]) -> Packed:
     """The call as bytes. Raises `CannotTravelError`, naming the variable, when something cannot be sent."""
     try:
         return serialize.pack_call(function, args)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - pickling runs code of the user, which may raise anything
         name = getattr(function, "__name__", repr(function))
         culprit = next(_culprits(function, name, set()), None)
         for place, value in enumerate(args):
@@ -37,7 +37,7 @@ def pack_result(value: Any, known: Mapping[type, str], rank: int) -> bytes:
     """A rank's result as bytes. Raises `CannotTravelError`, naming the part, when it cannot be sent."""
     try:
         return serialize.pack_value(value, known)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - as above
         where, part, reason = next(_inside(value, f"the result of rank {rank}"), ("the result", value, error))
         raise CannotTravelError(_sentence(where, part, "the notebook", reason)) from None
 
@@ -45,7 +45,7 @@ def pack_result(value: Any, known: Mapping[type, str], rank: int) -> bytes:
 def _sentence(where: str, value: Any, target: str, reason: BaseException) -> str:
     kind = type(value)
     advice = next((_ADVICE[base.__name__] for base in kind.__mro__ if base.__name__ in _ADVICE), None)
-    default = "create it inside the function" if target == "worker processes" else "return plain data or tensors instead"
+    default = "return plain data or tensors instead" if target == "the notebook" else "create it inside the function"
     return (
         f"{where}: a {kind.__module__}.{kind.__qualname__} cannot be sent to {target} "
         f"({type(reason).__name__}: {reason}); {advice or default}."
@@ -127,4 +127,3 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"[{place}]", part) for place, part in enumerate(value))
     elif hasattr(value, "__dict__") and not isinstance(value, (type, types.ModuleType, types.FunctionType)):
         yield from ((f".{name}", part) for name, part in vars(value).items())
-

@@ -15,6 +15,7 @@ import selectors
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from notebook_accel.pool.capture import Lines
 from notebook_accel.pool.events import Event, Exited, Output, Stream
@@ -50,12 +51,12 @@ class Pump(threading.Thread):
         self._stopping = False
         self._watch(self._woken, self._nothing)
         for ends in workers:
-            self._watch(ends.control.fileno(), lambda ends=ends: self._message(ends))
+            self._watch(ends.control.fileno(), partial(self._message, ends))
             for fd in ends.pipes:
                 os.set_blocking(fd, False)
-                self._watch(fd, lambda ends=ends, fd=fd: self._output(ends, fd))
+                self._watch(fd, partial(self._output, ends, fd))
             if (status := ends.child.watch()) is not None:
-                self._watch(status, lambda ends=ends: self._check(ends))
+                self._watch(status, partial(self._check, ends))
 
     def run(self) -> None:
         polled = [ends for ends in self._workers if ends.child.watch() is None]
@@ -76,7 +77,7 @@ class Pump(threading.Thread):
         os.close(self._woken)
         os.close(self._wake)
 
-    def _watch(self, fd: int, action: Callable[[], None]) -> None:
+    def _watch(self, fd: int, action: Callable[[], object]) -> None:
         self._selector.register(fd, selectors.EVENT_READ, action)
 
     def _forget(self, fd: int) -> None:

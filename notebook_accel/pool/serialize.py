@@ -45,7 +45,7 @@ class Packed:
     definitions: bytes
 
 
-class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class Pickler(cloudpickle.Pickler):
     """cloudpickle that keeps the file names of code, and sends tensors as CPU tensors."""
 
     def __init__(self, file: io.BytesIO) -> None:

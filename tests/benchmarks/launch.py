@@ -1,6 +1,6 @@
 """Launch times beside the real accelerate package, each from a clean Jupyter kernel of its own.
 
-    python -m tests.benchmarks.launch [--pairs 5]
+python -m tests.benchmarks.launch [--pairs 5]
 """
 
 from __future__ import annotations

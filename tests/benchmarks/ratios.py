@@ -29,7 +29,8 @@ class Ratio:
         verdict = "holds" if self.holds else "DOES NOT HOLD"
         return (
             f"{self.name}: {_time(ours)} against {_time(peer)}, ratio {self.value:.2f} "
-            f"(limit {self.limit}; {verdict}; {len(self.ours)} pairs, ours {_time(min(self.ours))}–{_time(max(self.ours))}, "
+            f"(limit {self.limit}; {verdict}; {len(self.ours)} pairs, "
+            f"ours {_time(min(self.ours))}–{_time(max(self.ours))}, "
             f"peer {_time(min(self.peer))}–{_time(max(self.peer))})"
         )
 

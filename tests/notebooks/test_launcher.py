@@ -84,7 +84,8 @@ def test_definitions_of_cells_reach_the_ranks(shared):
             return len(buffer.getvalue()) > 500 and pickle.loads(pickle.dumps(Config(4))) == Config(4)
         """
     )
-    ran = shared.run("r = notebook_launcher(outer(), (Config(),), num_processes=2)[1]; (r[0], type(r[1]) is Config, r[2] is Color.RED)")
+    shared.run("r = notebook_launcher(outer(), (Config(),), num_processes=2)[1]")
+    ran = shared.run("r[0], type(r[1]) is Config, r[2] is Color.RED")
     assert ran.value == "(11, True, True)"
     assert shared.run("list(notebook_launcher(save, num_processes=2))").value == "[True, True]"
     assert shared.run("list(notebook_launcher(save, num_processes=2, start_method='spawn'))").value == "[True, True]"
@@ -102,7 +103,9 @@ def test_results_do_not_touch_the_classes_of_the_notebook(shared):
             return Counter()
         """
     )
-    ran = shared.run("c = notebook_launcher(count, num_processes=2)[0]; (type(c) is Counter, Counter.total, Counter.where is method)")
+    ran = shared.run(
+        "c = notebook_launcher(count, num_processes=2)[0]; (type(c) is Counter, Counter.total, Counter.where is method)"
+    )
     assert ran.value == "(True, 0, True)"
 
 
@@ -159,27 +162,26 @@ def test_a_failing_rank_is_a_failed_cell(shared):
     assert shared.run("list(notebook_launcher(lambda: 5, num_processes=2))").value == "[5, 5]"
 
 
-def test_interrupt_ends_the_call(shared):
+def test_interrupt_ends_the_call(shared, tmp_path):
     shared.run(
         """
         def sleeping(path):
-            import pathlib, time
-            print("asleep")
-            try: time.sleep(60)
-            finally: pathlib.Path(path + str(Accelerator().process_index)).write_text("cleaned up")
+            import os, pathlib, time
+            try:
+                pathlib.Path(path + os.environ["RANK"] + ".asleep").touch()
+                time.sleep(60)
+            finally: pathlib.Path(path + os.environ["RANK"]).write_text("cleaned up")
         """
     )
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        cell = shared.start(f"notebook_launcher(sleeping, ({folder + '/rank'!r},), num_processes=2)")
-        shared.until(cell, "asleep")
-        began = time.monotonic()
-        shared.interrupt()
-        ran = shared.finish(cell)
-        assert time.monotonic() - began < 5
-        assert ran.error == "KeyboardInterrupt"
-        assert sorted(os.listdir(folder)) == ["rank0", "rank1"]
+    cell = shared.start(f"notebook_launcher(sleeping, ({str(tmp_path / 'rank')!r},), num_processes=2)")
+    while len(list(tmp_path.iterdir())) < 2:
+        time.sleep(0.05)
+    began = time.monotonic()
+    shared.interrupt()
+    ran = shared.finish(cell)
+    assert time.monotonic() - began < 5
+    assert ran.error == "KeyboardInterrupt"
+    assert {"rank0", "rank1"} <= {path.name for path in tmp_path.iterdir()}
     assert len(workers_of(shared.pid)) == 1
     assert shared.run("list(notebook_launcher(lambda: 5, num_processes=2))").value == "[5, 5]"
 
@@ -190,7 +192,9 @@ def test_seed_dtype_and_folder_of_the_notebook(shared, tmp_path):
         import os, random, numpy
         os.chdir({str(tmp_path)!r})
         set_seed(7); torch.set_default_dtype(torch.float64)
-        def draw(): return random.random(), float(numpy.random.rand()), float(torch.rand(1)), os.getcwd(), torch.rand(1).dtype
+        def draw():
+            numbers = random.random(), float(numpy.random.rand()), float(torch.rand(1))
+            return numbers, os.getcwd(), torch.rand(1).dtype
         results = notebook_launcher(draw, num_processes=2)
         """
     )
@@ -200,7 +204,15 @@ def test_seed_dtype_and_folder_of_the_notebook(shared, tmp_path):
 
 def test_an_edited_module_is_seen_by_the_next_launch(shared, tmp_path):
     (tmp_path / "helper_of_a_user.py").write_text("answer = 1\n")
-    shared.run(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport helper_of_a_user\ndef ask():\n    import helper_of_a_user\n    return helper_of_a_user.answer")
+    shared.run(
+        f"""
+        import sys; sys.path.insert(0, {str(tmp_path)!r})
+        import helper_of_a_user
+        def ask():
+            import helper_of_a_user
+            return helper_of_a_user.answer
+        """
+    )
     assert shared.run("list(notebook_launcher(ask, num_processes=2))").value == "[1, 1]"
     (tmp_path / "helper_of_a_user.py").write_text("answer = 2  # edited\n")
     assert shared.run("list(notebook_launcher(ask, num_processes=2))").value == "[2, 2]"
@@ -210,7 +222,9 @@ def test_an_edited_module_is_seen_by_the_next_launch(shared, tmp_path):
 def test_a_variable_set_after_the_first_launch_renews_the_host(shared):
     shared.run("def home():\n    import os\n    return os.environ.get('HF_HOME')")
     shared.run("notebook_launcher(home, num_processes=2)")
-    ran = shared.run("import os; os.environ['HF_HOME'] = '/somewhere/else'\nprint(list(notebook_launcher(home, num_processes=2)))")
+    ran = shared.run(
+        "import os; os.environ['HF_HOME'] = '/somewhere/else'\nprint(list(notebook_launcher(home, num_processes=2)))"
+    )
     assert "renewed host: HF_HOME changed in the environment" in ran.stdout
     assert ran.stdout.splitlines()[-1] == "['/somewhere/else', '/somewhere/else']"
     assert len(workers_of(shared.pid)) == 1
@@ -252,8 +266,8 @@ def test_the_real_accelerate_inside_sees_the_world_and_the_precision(shared):
         """
         def real():
             import accelerate
-            accelerator = accelerate.Accelerator()
-            return accelerator.num_processes, accelerator.process_index, accelerator.mixed_precision, accelerator.device.type
+            it = accelerate.Accelerator()
+            return it.num_processes, it.process_index, it.mixed_precision, it.device.type
         """
     )
     ran = shared.run("list(notebook_launcher(real, num_processes=2, mixed_precision='bf16'))")
@@ -306,7 +320,8 @@ def test_a_launch_inside_a_rank_or_a_thread_is_refused(shared):
 def test_a_kernel_killed_leaves_nothing():
     with kernel() as running:
         running.run(SETUP)
-        cell = running.start("def sleeping():\n    import time\n    print('asleep')\n    time.sleep(100)\nnotebook_launcher(sleeping, num_processes=2)")
+        running.run("def sleeping():\n    import time\n    print('asleep')\n    time.sleep(100)")
+        cell = running.start("notebook_launcher(sleeping, num_processes=2)")
         running.until(cell, "asleep", timeout=60)
         processes = workers_of(running.pid)
         assert len(processes) == 3
