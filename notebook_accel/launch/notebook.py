@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,7 @@ def notebook_launcher(
 ) -> RankResults:
     """What `function(*args)` returned on each rank, after running it on `num_processes` connected processes.
 
-    The function may come from a cell; what it uses travels along. The kernel itself is never forked and may
-    hold a GPU already. With one process the function runs in the kernel.
+    The function may come from a cell; what it uses travels along. The kernel is never forked and may hold a GPU.
 
     Args:
         function: What each rank calls.
@@ -78,7 +77,21 @@ def notebook_launcher(
         0.5
     """
     __tracebackhide__ = True
-    named = arguments.given({name: value for name, value in locals().items() if name not in ("function", "args")})
+    return _launch(function, args, arguments.given(locals()))
+
+
+def debug_launcher(function: Callable[..., Any], args: tuple[Any, ...] = (), num_processes: int = 2) -> RankResults:
+    """What `function(*args)` returned on each of `num_processes` real CPU processes, for tests.
+
+    As `notebook_launcher` with `cpu=True`, but one process is a process of its own, too.
+    """
+    __tracebackhide__ = True
+    method = "fork" if starting.FORKS_HERE else "spawn"
+    return notebook_launcher(function, args, num_processes, cpu=True, start_method=method)
+
+
+def _launch(function: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]) -> RankResults:
+    __tracebackhide__ = True
     _check_place()
     arguments.check_callable(function, args)
     arguments.check_supported(named)
@@ -91,16 +104,6 @@ def notebook_launcher(
     if _in_place_if_alone(config) and rules.count(config, machine) == 1:
         return _run_here(function, args, config, machine)
     return _run(function, packed or preflight.pack(function, args), config, machine, starter, prefix)
-
-
-def debug_launcher(function: Callable[..., Any], args: tuple[Any, ...] = (), num_processes: int = 2) -> RankResults:
-    """What `function(*args)` returned on each of `num_processes` real CPU processes, for tests.
-
-    As `notebook_launcher` with `cpu=True`, but one process is a process of its own, too.
-    """
-    __tracebackhide__ = True
-    method = "fork" if starting.FORKS_HERE else "spawn"
-    return notebook_launcher(function, args, num_processes, cpu=True, start_method=method)
 
 
 def _check_place() -> None:

@@ -20,7 +20,6 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +36,7 @@ PRELOAD = (
     "notebook_accel.comm.bootstrap",
     "notebook_accel.accelerator",
 )
+MEASURE = "notebook_accel.comm.device:measure"
 IDLE_SECONDS = 30 * 60
 _TICK = 1.0
 
@@ -99,7 +99,7 @@ def _preload() -> str:
 
 
 def _ready(problem: str) -> Ready:
-    machine = None if problem else _in_fork(_measure)
+    machine = None if problem else _in_fork(MEASURE)
     torch = sys.modules.get("torch")
     ready = Ready(
         threads=len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 1,
@@ -115,19 +115,14 @@ def _ready(problem: str) -> Ready:
     return ready
 
 
-def _measure() -> Any:
-    from notebook_accel.comm import device
-
-    return device.measure()
-
-
-def _in_fork(function: Callable[[], Any]) -> Any:
-    """The value of a function run in a throw-away fork, for what must not be done in this process."""
+def _in_fork(name: str) -> Any:
+    """The value of a function ("module:function") run in a throw-away fork: it may do what this process must not."""
     here, there = Channel.pair()
     pid = os.fork()
     if pid == 0:
         try:
-            Channel(there).send(function())
+            module, _, function = name.partition(":")
+            Channel(there).send(getattr(importlib.import_module(module), function)())
         finally:
             os._exit(0)
     there.close()

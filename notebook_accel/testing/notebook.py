@@ -29,6 +29,7 @@ def execute(path: Path, out: Path, timeout: float = 600) -> dict[str, Any]:
     # This interpreter's own kernel, whatever kernels are registered on the machine.
     manager = AsyncKernelManager(kernel_name="python3")
     quiet = "--IPKernelApp.log_level=ERROR"  # newer kernels warn of what is normal on one machine
+    assert manager.kernel_spec is not None
     manager.kernel_spec.argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", quiet]
     client = NotebookClient(notebook, timeout=timeout, km=manager, resources={"metadata": {"path": str(path.parent)}})
     out.parent.mkdir(parents=True, exist_ok=True)
