@@ -82,6 +82,22 @@ def test_a_distributed_sampler_is_left_alone_and_counted_right(count: int, size:
     assert set(itertools.chain(*read)) == set(range(count))
 
 
+def test_passes_side_by_side() -> None:
+    """The pass that gave the latest batch counts, in whatever order several are read and dropped."""
+    progress = Progress()
+    long, short = (prepared(DataLoader(numbers(count), 1), 0, 1, progress) for count in (3, 1))
+    outer, inner = iter(long), iter(short)
+    seen = []
+    for iterator in (outer, inner, outer, inner):
+        batch = next(iterator, None)
+        active = progress.active
+        seen.append((None if batch is None else batch.item(), active and active.loader() is long, progress.at_end))
+    assert seen == [(0, True, False), (0, False, True), (1, True, False), (None, True, False)]
+    assert progress.loaders == [None, long]
+    del outer, iterator
+    assert progress.active is None
+
+
 def test_batches_that_vary_are_counted_right() -> None:
     ready_made = torch.arange(6).reshape(3, 2)
     _, counted = one_pass(lambda: DataLoader(ready_made, batch_size=None), 2)  # type: ignore[arg-type]
