@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 
 import pytest
@@ -40,3 +41,14 @@ def test_kinds_of_set_ups() -> None:
     assert {kind.name: kind.value for kind in peer.DistributedType}.items() <= {
         kind.name: kind.value for kind in DistributedType
     }.items()
+
+
+MOVED = ("state", "data_loader", "optimizer", "scheduler", "launchers", "utils", "utils.operations", "utils.random")
+
+
+@pytest.mark.parametrize("path", [*MOVED, "utils.dataclasses"])
+def test_import_paths_of_the_peer_lead_to_the_same_names(path: str) -> None:
+    ours, theirs = (importlib.import_module(f"{package}.{path}") for package in ("notebook_accel", "accelerate"))
+    names = {name for name in vars(ours) if not name.startswith("_") and not inspect.ismodule(vars(ours)[name])}
+    assert len(names) >= 1
+    assert names <= set(dir(theirs))
