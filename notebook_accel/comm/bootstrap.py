@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,13 +21,14 @@ import torch.optim
 
 from notebook_accel.comm import process as processes
 from notebook_accel.comm.process import BACKENDS, Process
+from notebook_accel.comm.where import last_collective
 from notebook_accel.config import environ
 
 LEAVE_SECONDS = 5.0
 
 
-def enter(place: dict[str, Any]) -> Callable[[bool], None]:
-    """Make this process the rank that `place` describes; returns what to call at its end with "did it go well".
+def enter(place: dict[str, Any]) -> Entered:
+    """Make this process the rank that `place` describes; returns how to leave, and how to ask where it is.
 
     `place`: rank, world_size, local_rank, local_world_size; `store`, the path of the file in which the
     ranks meet (None for a call in place, in a process that is not ours); `listen_fd` with `master_addr`
@@ -38,18 +39,35 @@ def enter(place: dict[str, Any]) -> Callable[[bool], None]:
     if own:
         _limit_threads(place["local_world_size"])
     guests = _serve_guests(place)
-    had_group = dist.is_available() and dist.is_initialized()
     process = _process(place)
-    before = processes.use(process)
+    return Entered(process, processes.use(process), own, guests)
 
-    def leave(ok: bool) -> None:
-        nonlocal guests
-        guests = None
-        processes.use(before)
-        if not had_group and (not own or (ok and _needs_farewell())):
-            _leave_group(process)
 
-    return leave
+class Entered:
+    """This process as a rank, until `leave`."""
+
+    def __init__(self, process: Process, before: Process | None, own: bool, guests: dist.TCPStore | None) -> None:
+        """`before` was current; `own` says that this whole process is the rank's; `guests` is kept alive."""
+        self._process, self._before, self._own, self._guests = process, before, own, guests
+        self._had_group = dist.is_available() and dist.is_initialized()
+
+    def leave(self, ok: bool) -> None:
+        """Be no rank any more, and end the group where that is needed. Never hangs."""
+        self._guests = None
+        processes.use(self._before)
+        if not self._had_group and (not self._own or (ok and _needs_farewell())):
+            _leave_group(self._process)
+
+    def where(self) -> dict[str, Any] | None:
+        """The last collective, from any thread."""
+        return last_collective()
+
+    def free(self) -> int:
+        """Make a collective fail that the main thread waits in, from another thread."""
+        if dist.is_initialized() and dist.get_backend() == "nccl":
+            dist.distributed_c10d._abort_process_group()
+            return 1
+        return self._process.links.cut()
 
 
 def _process(place: Mapping[str, Any]) -> Process:

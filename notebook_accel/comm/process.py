@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from notebook_accel.comm.links import Links
 from notebook_accel.config import accelerate_names, environ
 from notebook_accel.config.schema import RunConfig
 from notebook_accel.errors import CommError, ConfigError
@@ -42,6 +43,8 @@ class Process:
     """A new store in which all ranks can meet; None: meet at MASTER_ADDR and MASTER_PORT."""
     attached: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What upper layers keep for as long as this process is the current one."""
+    links: Links = field(default_factory=Links, compare=False, repr=False)
+    """The sockets of its groups."""
     farewells: list[Callable[[], None]] = field(default_factory=list, compare=False, repr=False)
     """What upper layers must do before the group ends; may be called more than once."""
 
@@ -160,7 +163,8 @@ def _create(process: Process) -> None:
     else:
         _require_meeting_point(process)
         settings["init_method"] = "env://"
-    dist.init_process_group(process.backend or "gloo", **settings)
+    with process.links.watch():
+        dist.init_process_group(process.backend or "gloo", **settings)
 
 
 def _require_meeting_point(process: Process) -> None:

@@ -13,8 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 TRUE_WORDS = frozenset({"1", "true", "yes", "on", "y", "t"})
 FALSE_WORDS = frozenset({"0", "false", "no", "off", "n", "f", ""})
 
-# Changed by shells, terminals and test runners all the time, and read by nothing that we preload.
-VOLATILE = frozenset({"PYTEST_CURRENT_TEST", "COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL", "_"})
+# Changed by shells, terminals and test runners all the time, and read by nothing that we preload; and set by
+# packages as they are imported (scikit-learn, torch's compiler), for the processes they start.
+VOLATILE = frozenset(
+    {"PYTEST_CURRENT_TEST", "COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL", "_"}
+    | {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR"}
+)
 
 
 def get(name: str, default: str | None = None) -> str | None:

@@ -83,6 +83,8 @@ def _allowed(name: str, value: Any) -> str:
         return f"use one of {', '.join(map(repr, choices))}." + (f" Did you mean {close[0]!r}?" if close else "")
     return {
         "num_processes": "it must be a whole number, 1 or more.",
+        "hang_report": 'it must be a positive number of seconds, text such as "1min", or None for no reports.',
+        "max_restarts": "it must be a whole number, 0 or more.",
         "timeout": 'it must be a positive number of seconds, or text such as "10min".',
         "use_port": "it must be a TCP port, 0 (any free one) to 65535.",
     }.get(name, "it must be True or False.")

@@ -58,6 +58,7 @@ def option(default: Any, help: str, *, env: str | None = None, group: str = "bas
 
 
 Count = Annotated[int, BeforeValidator(whole_number), Field(ge=1)]
+Attempts = Annotated[int, BeforeValidator(whole_number), Field(ge=0)]
 Port = Annotated[
     int, BeforeValidator(lambda value: int(value) if str(value).isdigit() else value), Field(ge=0, le=65535)
 ]
@@ -79,6 +80,10 @@ class RunConfig(BaseModel):
     )
     output: Output = option("all", "Whose output to show: all ranks, main (rank 0), grouped by rank, or quiet.")
     timeout: Seconds | None = option(None, "End the run after this time: seconds, or text such as 10min.")
+    hang_report: Seconds | None = option(
+        30.0, "Say which rank waits for which when nothing has moved for this time; None: never.", group="advanced"
+    )
+    max_restarts: Attempts = option(0, "How often a failed run starts again from the beginning.", group="advanced")
     use_port: Port | None = option(
         None, "TCP port for code that reads MASTER_PORT; a free one if not given.", group="advanced"
     )

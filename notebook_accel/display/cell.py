@@ -7,7 +7,7 @@ import sys
 from typing import TextIO
 
 from notebook_accel.config.schema import Output as Choice
-from notebook_accel.pool.events import Output
+from notebook_accel.pool.events import Output, Shown
 
 _TEMPLATE = "[rank ${rank}] "
 
@@ -21,11 +21,24 @@ class CellOutput:
         self._template = string.Template(template if template is not None else _TEMPLATE)
         self._kept: list[Output] = []
 
-    def __call__(self, output: Output) -> None:
+    def __call__(self, output: Shown) -> None:
+        """Take note of what a rank wrote."""
+        if not isinstance(output, Output):
+            return
         if self._choice == "grouped":
             self._kept.append(output)
         elif self._choice == "all" or (self._choice == "main" and output.rank == 0):
             self._show(output)
+
+    show = __call__
+
+    def tick(self) -> float | None:
+        """Nothing is ever due: everything is shown at once."""
+        return None
+
+    def say(self, text: str) -> None:
+        """Show a text of the launcher."""
+        print(text, flush=True)
 
     def finish(self) -> None:
         """Show what was kept back, in the order of ranks."""

@@ -43,6 +43,7 @@ def notebook_launcher(
     start_method: str = Unset("auto"),  # type: ignore[assignment]
     timeout: float | str | None = Unset(None),  # type: ignore[assignment]
     output: str = Unset("all"),  # type: ignore[assignment]
+    hang_report: float | str | None = Unset(30),  # type: ignore[assignment]
 ) -> RankResults:
     """What `function(*args)` returned on each rank, after running it on `num_processes` connected processes.
 
@@ -60,6 +61,7 @@ def notebook_launcher(
             the kernel.
         timeout: Seconds, or text such as "10min", after which the run is ended.
         output: Whose output to show: "all", "main" (rank 0), "grouped" by rank at the end, or "quiet".
+        hang_report: When nothing has moved for this time, the cell says which rank waits for which; None: never.
 
     Returns:
         `RankResults`, which reads like a list: `results[0]` is what rank 0 returned, its tensors on the CPU.
@@ -160,10 +162,10 @@ def _run(
         pool = WorkerPool(workers, starter, listener)
     ok = False
     try:
-        results = pool.run(packed, show, config.timeout)
+        results = pool.run(packed, show, timeout=config.timeout, hang_report=config.hang_report)
         ok = True
     finally:
-        pool.close(ok=ok, on_output=show)
+        pool.close(ok=ok, view=show)
         show.finish()
     return results
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 from notebook_accel.pool.frames import Report
 
@@ -17,6 +17,29 @@ class Output:
     rank: int
     stream: Stream
     text: str
+
+
+@dataclass(frozen=True)
+class Partial:
+    """The line that a rank has not finished: a progress bar, say. Sent when it changed, a few times a second at most.
+
+    Empty text: there is none any more (it was finished, and came as `Output`, or was wiped out).
+    """
+
+    rank: int
+    stream: Stream
+    text: str
+
+
+@dataclass(frozen=True)
+class Displayed:
+    """What a rank showed by `display()`: a figure, HTML. `transient` may hold a `display_id`; `update` changes that one."""
+
+    rank: int
+    data: dict[str, Any]
+    metadata: dict[str, Any] = field(default_factory=dict)
+    transient: dict[str, Any] = field(default_factory=dict)
+    update: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,6 +66,51 @@ class Exited:
 
     rank: int
     exit_code: int | None
+    last_lines: tuple[str, ...] = ()
+    """The last lines that it wrote, on either stream."""
+    out_of_memory: bool = False
+    """Whether the system says that it ended processes of ours because memory ran out."""
 
 
-Event = Output | Returned | Raised | Exited
+Shown = Output | Partial | Displayed
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A line that a thread is executing."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where a rank's main thread is: the probe's answer to the question numbered `request`."""
+
+    rank: int
+    request: int
+    in_call: bool
+    """Whether the rank runs a call (else it waits for the next one)."""
+    stack: tuple[Spot, ...]
+    """Innermost first."""
+    collective: dict[str, Any] | None
+    """The last collective, as `spec.Entered.where` gives it."""
+    memory: int
+    """Bytes of memory that are this process's own."""
+
+
+class View(Protocol):
+    """Who shows what ranks write. `display` has the ones for cells; the pool calls them from the thread that waits."""
+
+    def show(self, event: Shown) -> None:
+        """Take note of something that a rank wrote or displayed."""
+
+    def tick(self) -> float | None:
+        """Do what is due by now; returns in how many seconds to be called again at the latest, None if it need not be."""
+
+    def say(self, text: str) -> None:
+        """A line (or a few) of the launcher itself: a notice, a report of a hang."""
+
+
+Event = Shown | Returned | Raised | Exited | Located

@@ -10,7 +10,7 @@ from notebook_accel.config import environ
 from notebook_accel.errors import LaunchError
 from notebook_accel.pool import here
 from notebook_accel.pool.pending import RankResults
-from notebook_accel.pool.spec import WorkerSpec
+from notebook_accel.pool.spec import Entered, WorkerSpec
 
 
 class InPlacePool:
@@ -28,19 +28,20 @@ class InPlacePool:
             raise LaunchError("This code already runs in a rank; a rank cannot launch ranks.")
         with environ.patched(self._spec.environment):
             before = here.enter((0, 1))
-            leave = self._enter()
+            entered = self._enter()
             ok = False
             try:
                 value = function(*args)
                 ok = True
             finally:
-                leave(ok)
+                if entered is not None:
+                    entered.leave(ok)
                 here.enter(before)
         return RankResults({0: value})
 
-    def _enter(self) -> Callable[[bool], None]:
+    def _enter(self) -> Entered | None:
         if self._spec.entry is None:
-            return lambda ok: None
+            return None
         module, _, name = self._spec.entry.partition(":")
-        enter: Callable[..., Callable[[bool], None]] = getattr(importlib.import_module(module), name)
+        enter: Callable[..., Entered] = getattr(importlib.import_module(module), name)
         return enter({**self._spec.place, "listen_fd": None})

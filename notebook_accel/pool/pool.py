@@ -12,17 +12,17 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from notebook_accel.errors import CannotTravelError, LaunchError, RankTimeout
-from notebook_accel.pool import diagnose, serialize
-from notebook_accel.pool.events import Event, Exited, Output
+from notebook_accel.pool import diagnose, hangs, serialize
+from notebook_accel.pool.events import Displayed, Event, Exited, Located, Output, Partial, View
 from notebook_accel.pool.pending import Pending, RankResults
 from notebook_accel.pool.pump import Ends, Pump
 from notebook_accel.pool.serialize import Packed
-from notebook_accel.pool.spec import Stop, Task, WorkerSpec
+from notebook_accel.pool.spec import Free, Stop, Task, Where, WorkerSpec
 from notebook_accel.pool.starters import Starter
 from notebook_accel.pool.wire import Channel
 
@@ -35,7 +35,10 @@ AGAIN_SECONDS = 0.1
 END_SECONDS = 5.0
 """How long a rank may take to end after its work is done."""
 
-OnOutput = Callable[[Output], None]
+FREE_SECONDS = 0.3
+"""How long after an interrupt a rank that is blocked in a collective is freed from it."""
+LOCATE_SECONDS = 1.0
+"""How long the ranks may take to say where they are."""
 
 
 class WorkerPool:
@@ -51,6 +54,8 @@ class WorkerPool:
         self._specs = specs
         self._calls = 0
         self._gone: dict[int, Exited] = {}
+        self._places: dict[int, Located] = {}
+        self._questions = 0
         self._busy = False
         self._workers: list[Ends] = []
         try:
@@ -70,20 +75,23 @@ class WorkerPool:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close(ok=error is None)
 
-    def run(self, packed: Packed, on_output: OnOutput, timeout: float | None = None) -> RankResults:
-        """The results of a call on all ranks; their output goes to `on_output` as it comes.
+    def run(
+        self, packed: Packed, view: View, *, timeout: float | None = None, hang_report: float | None = None
+    ) -> RankResults:
+        """The results of a call on all ranks; what they write goes to `view` as it comes.
 
-        Raises the exception of the first rank that failed, `RankDied` when one ended without an answer,
+        When nothing has moved for `hang_report` seconds, the view is told which rank waits for which. Raises
+        the exception of the first rank that failed, `RankDied` when one ended without an answer,
         `RankTimeout` after `timeout` seconds, and `KeyboardInterrupt` when interrupted. After any of these
         the caller should `close(ok=False)`: ranks may be in the middle of something.
         """
         __tracebackhide__ = True
         pending = self.submit(packed)
         try:
-            self.wait(pending, on_output, timeout)
+            self.wait(pending, view, timeout, hang_report)
             self._busy = bool(pending.waiting)
         except KeyboardInterrupt:
-            self.interrupt(pending, on_output)
+            self.interrupt(pending, view)
             raise KeyboardInterrupt(f"the {self.size} ranks were stopped") from None
         if pending.failed:
             raise diagnose.failure(pending.failed, self.size)
@@ -103,31 +111,58 @@ class WorkerPool:
                 _send(ends.control, task)
         return pending
 
-    def wait(self, pending: Pending, on_output: OnOutput, timeout: float | None = None) -> None:
+    def wait(
+        self, pending: Pending, view: View, timeout: float | None = None, hang_report: float | None = None
+    ) -> None:
         """Wait until every rank has answered, or shortly after the first one failed. Raises `RankTimeout`."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        watch = hangs.Watch(hang_report, time.monotonic())
         settled = None
         while pending.waiting:
             now = time.monotonic()
             if pending.failed and settled is None:
                 settled = now + SETTLE_SECONDS
-            limit = min((moment for moment in (deadline, settled) if moment is not None), default=None)
-            if limit is not None and now >= limit:
+            if watch.due(now) and not pending.failed:
+                self._ask()
+            limits = [moment for moment in (deadline, settled) if moment is not None]
+            if limits and now >= min(limits):
                 break
-            self._take(pending, on_output, None if limit is None else limit - now)
+            wishes = [*limits, watch.next_due] if watch.next_due is not None else limits
+            if (tick := view.tick()) is not None:
+                wishes.append(now + tick)
+            event = self._take(pending, view, max(0.0, min(wishes) - now) if wishes else None)
+            if (report := watch.note(event, self._places, pending, time.monotonic())) is not None:
+                view.say(report)
         if pending.waiting and not pending.failed:
-            raise _too_late(pending, timeout)
+            raise self._too_late(pending, view, timeout)
 
-    def interrupt(self, pending: Pending, on_output: OnOutput, grace: float = GRACE_SECONDS) -> None:
-        """Raise `KeyboardInterrupt` in every rank that still works, and give them `grace` seconds to clean up."""
-        again, deadline = 0.0, time.monotonic() + grace
+    def where(self, pending: Pending | None = None, view: View | None = None) -> dict[int, Located]:
+        """Where each living rank is now. Ranks that do not answer within a second are missing."""
+        request = self._ask()
+        deadline = time.monotonic() + LOCATE_SECONDS
+        while (left := deadline - time.monotonic()) > 0 and not self._all_answered(request):
+            self._take(pending, view, left)
+        return {rank: place for rank, place in self._places.items() if place.request == request}
+
+    def interrupt(self, pending: Pending, view: View, grace: float = GRACE_SECONDS) -> None:
+        """Raise `KeyboardInterrupt` in every rank that still works, and give them `grace` seconds to clean up.
+
+        A rank that is blocked in a collective, where no signal reaches it, is freed from it.
+        """
+        again, began, freed = 0.0, time.monotonic(), False
+        deadline = began + grace
         while pending.waiting and (now := time.monotonic()) < deadline:
             # Again and again, since a rank that was just about to begin the call takes no notice; one that
             # was interrupted is deaf to more of it, so that its clean-up is not disturbed.
             if now >= again:
                 self.signal(signal.SIGINT)
                 again = now + AGAIN_SECONDS
-            self._take(pending, on_output, min(again, deadline) - now)
+            if not freed and now >= began + FREE_SECONDS:
+                freed = True
+                for ends in self._workers:
+                    if ends.rank in pending.waiting:
+                        _send(ends.probe, Free())
+            self._take(pending, view, min(again, deadline) - now)
 
     def signal(self, number: int, *, group: bool = False) -> None:
         """Signal every worker that is alive (with `group`, also what it started)."""
@@ -135,7 +170,7 @@ class WorkerPool:
             if ends.rank not in self._gone:
                 ends.child.signal(number, group=group)
 
-    def close(self, *, ok: bool = True, on_output: OnOutput = lambda output: None) -> None:
+    def close(self, *, ok: bool = True, view: View | None = None) -> None:
         """End all workers: in good order when `ok` and none is in a call, else at once. Nothing is left."""
         try:
             if ok and not self._busy:
@@ -146,38 +181,65 @@ class WorkerPool:
             self.signal(signal.SIGKILL, group=True)
             self._pump.join(END_SECONDS)
             self._pump.stop()
-            self._show_rest(on_output)
+            while not self._pump.events.empty():
+                self._note(self._pump.events.get(), view)
             self._discard()
 
     def _introduce(self, listener: socket.socket | None) -> None:
         for spec, ends in zip(self._specs, self._workers):
-            descriptors = (listener.fileno(),) if spec.listen_fd and listener is not None else ()
-            _send(ends.control, spec, descriptors)
+            listening = (listener.fileno(),) if spec.listen_fd and listener is not None else ()
+            with ends.probed:
+                _send(ends.control, spec, (ends.probed.fileno(), *listening))
 
-    def _take(self, pending: Pending, on_output: OnOutput, timeout: float | None) -> None:
+    def _take(self, pending: Pending | None, view: View | None, timeout: float | None) -> Event | None:
         """Handle one event, if one comes in time."""
         try:
             event = self._pump.events.get(timeout=timeout)
         except queue.Empty:
-            return
-        self._note(event, on_output)
-        pending.note(event)
+            return None
+        self._note(event, view)
+        if pending is not None:
+            pending.note(event)
+        return event
 
-    def _note(self, event: Event, on_output: OnOutput) -> None:
-        if isinstance(event, Output):
-            on_output(event)
+    def _note(self, event: Event, view: View | None) -> None:
+        if isinstance(event, (Output, Partial, Displayed)):
+            if view is not None:
+                view.show(event)
+        elif isinstance(event, Located):
+            self._places[event.rank] = event
         elif isinstance(event, Exited):
             self._gone[event.rank] = event
+            self._places.pop(event.rank, None)
 
-    def _show_rest(self, on_output: OnOutput) -> None:
-        while not self._pump.events.empty():
-            self._note(self._pump.events.get(), on_output)
+    def _ask(self) -> int:
+        """Ask every living rank where it is; returns the number of the question."""
+        self._questions += 1
+        for ends in self._workers:
+            if ends.rank not in self._gone:
+                _send(ends.probe, Where(self._questions))
+        return self._questions
+
+    def _all_answered(self, request: int) -> bool:
+        answered = {rank for rank, place in self._places.items() if place.request == request}
+        return {ends.rank for ends in self._workers} <= answered | self._gone.keys()
+
+    def _too_late(self, pending: Pending, view: View, timeout: float | None) -> RankTimeout:
+        report = hangs.report(self.where(pending, view), pending.returned.keys(), self.size)
+        ranks = ", ".join(map(str, sorted(pending.waiting)))
+        error = RankTimeout(
+            f"The call did not finish within `timeout={timeout:g}` seconds; still working: rank {ranks}.\n{report}"
+        )
+        error.rank, error.world_size = min(pending.waiting, default=None), self.size
+        return error
 
     def _discard(self) -> None:
         """Give back descriptors and files."""
         for ends in self._workers:
             ends.child.signal(signal.SIGKILL, group=True)
             ends.control.close()
+            ends.probe.close()
+            ends.probed.close()
             ends.child.close()
             for fd in ends.pipes:
                 os.close(fd)
@@ -203,7 +265,8 @@ def _start(spec: WorkerSpec, starter: Starter) -> Ends:
         theirs.close()
         os.close(their_stdout)
         os.close(their_stderr)
-    return Ends(spec.rank, control, child, {stdout: "stdout", stderr: "stderr"})
+    probe, probed = Channel.pair()
+    return Ends(spec.rank, control, probe, probed, child, {stdout: "stdout", stderr: "stderr"})
 
 
 def _send(channel: Channel, message: object, descriptors: Sequence[int] = ()) -> None:
@@ -221,10 +284,3 @@ def _loaded(value: bytes, rank: int) -> object:
             f"The result of rank {rank} arrived, but cannot be loaded in the notebook "
             f"({type(error).__name__}: {error}); return plain data or tensors instead."
         ) from error
-
-
-def _too_late(pending: Pending, timeout: float | None) -> RankTimeout:
-    ranks = ", ".join(map(str, sorted(pending.waiting)))
-    error = RankTimeout(f"The call did not finish within `timeout={timeout:g}` seconds; still working: rank {ranks}.")
-    error.rank = min(pending.waiting)
-    return error

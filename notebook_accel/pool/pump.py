@@ -12,17 +12,22 @@ from __future__ import annotations
 import os
 import queue
 import selectors
+import signal
+import socket
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from notebook_accel.pool import memory_events
 from notebook_accel.pool.capture import Lines
 from notebook_accel.pool.events import Event, Exited, Output, Stream
 from notebook_accel.pool.starters import Child
 from notebook_accel.pool.wire import Channel
 
 _CHUNK = 1 << 16
+TAIL_LINES = 12
 _TICK = 0.05  # how often children without a descriptor to watch are asked whether they live
 
 
@@ -32,10 +37,15 @@ class Ends:
 
     rank: int
     control: Channel
+    probe: Channel
+    probed: socket.socket
+    """The other end of `probe`, until the worker has it."""
     child: Child
     pipes: dict[int, Stream]
     """The descriptors of its output, and which stream each is."""
     lines: dict[Stream, Lines] = field(default_factory=lambda: {"stdout": Lines(), "stderr": Lines()})
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+    """The last lines that it wrote, for when it dies."""
 
 
 class Pump(threading.Thread):
@@ -49,9 +59,11 @@ class Pump(threading.Thread):
         self._alive = set(range(len(workers)))
         self._woken, self._wake = os.pipe()
         self._stopping = False
+        self._killed_before = memory_events.killed()
         self._watch(self._woken, self._nothing)
         for ends in workers:
             self._watch(ends.control.fileno(), partial(self._message, ends))
+            self._watch(ends.probe.fileno(), partial(self._probed, ends))
             for fd in ends.pipes:
                 os.set_blocking(fd, False)
                 self._watch(fd, partial(self._output, ends, fd))
@@ -96,6 +108,12 @@ class Pump(threading.Thread):
         self._drain(ends)  # what it wrote before it sent this comes first
         self.events.put(message)
 
+    def _probed(self, ends: Ends) -> None:
+        try:
+            self.events.put(ends.probe.receive())
+        except (EOFError, OSError):
+            self._forget(ends.probe.fileno())
+
     def _output(self, ends: Ends, fd: int) -> bool:
         """Read once. Returns whether there may be more."""
         try:
@@ -106,18 +124,19 @@ class Pump(threading.Thread):
             self._forget(fd)
             return False
         stream = ends.pipes[fd]
-        self._say(ends.rank, stream, ends.lines[stream].feed(data))
+        self._say(ends, stream, ends.lines[stream].feed(data))
         return True
 
     def _drain(self, ends: Ends) -> None:
         for fd, stream in ends.pipes.items():
             while self._output(ends, fd):
                 continue
-            self._say(ends.rank, stream, ends.lines[stream].rest())
+            self._say(ends, stream, ends.lines[stream].rest())
 
-    def _say(self, rank: int, stream: Stream, text: str) -> None:
+    def _say(self, ends: Ends, stream: Stream, text: str) -> None:
         if text:
-            self.events.put(Output(rank, stream, text))
+            ends.tail.extend(text[-4096:].splitlines()[-TAIL_LINES:])
+            self.events.put(Output(ends.rank, stream, text))
 
     def _check(self, ends: Ends) -> None:
         if ends.rank not in self._alive:
@@ -132,4 +151,8 @@ class Pump(threading.Thread):
             self._message(ends)  # an answer that it sent just before its end
         self._drain(ends)
         self._alive.discard(ends.rank)
-        self.events.put(Exited(ends.rank, code))
+        self.events.put(Exited(ends.rank, code, tuple(ends.tail), self._memory_ran_out(code)))
+
+    def _memory_ran_out(self, code: int | None) -> bool:
+        """Whether a rank that was killed was one of those that the system ended for want of memory."""
+        return code == -signal.SIGKILL and (memory_events.killed() or 0) > (self._killed_before or 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,9 @@ class WorkerSpec:
     """Who a worker is. The first message it gets.
 
     `entry` is the dotted name ("module:function") of what a worker calls first with `place`; it returns
-    a function to call at the end. The pool itself knows nothing of torch: this is where torch comes in.
+    an `Entered`. The pool itself knows nothing of torch: this is where torch comes in.
+
+    Comes with the socket of the worker's probe, and with a listening socket if `listen_fd` says so.
     """
 
     rank: int
@@ -40,7 +42,26 @@ class WorkerSpec:
     entry: str | None = None
     place: dict[str, Any] = field(default_factory=dict)
     listen_fd: bool = False
-    """Whether a listening socket comes along with this message; the entry gets it as `place["listen_fd"]`."""
+    """Whether the entry gets a listening socket as `place["listen_fd"]`."""
+
+
+class Entered(Protocol):
+    """What a worker's entry gives the pool to work with."""
+
+    def leave(self, ok: bool) -> None:
+        """Undo what entering did; `ok` says whether all ranks finished well. Must not hang."""
+
+    def where(self) -> dict[str, Any] | None:
+        """The last collective of this process: name, count, sizes, and whether it is still waited for.
+
+        Called from another thread while the main thread may be busy or blocked.
+        """
+
+    def free(self) -> int:
+        """Make a collective that the main thread is blocked in fail at once; returns how many links were cut.
+
+        Called from another thread.
+        """
 
 
 @dataclass(frozen=True)
@@ -56,3 +77,15 @@ class Stop:
     """End after the entry's own clean-up; `ok` says whether every rank had finished well."""
 
     ok: bool
+
+
+@dataclass(frozen=True)
+class Where:
+    """Ask a worker's probe where its main thread is; `request` comes back with the answer."""
+
+    request: int
+
+
+@dataclass(frozen=True)
+class Free:
+    """Ask a worker's probe to free its main thread from a collective."""

@@ -20,7 +20,8 @@ from typing import Any, NoReturn
 
 from notebook_accel.pool import ambient, capture, frames, here, preflight, serialize
 from notebook_accel.pool.events import Raised, Returned
-from notebook_accel.pool.spec import Stop, Task, WorkerSpec
+from notebook_accel.pool.probe import Probe
+from notebook_accel.pool.spec import Entered, Stop, Task, WorkerSpec
 from notebook_accel.pool.wire import Channel
 
 
@@ -48,13 +49,17 @@ class Worker:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._running = False
-        self._leave: Callable[[bool], None] | None = None
+        self._interrupted = False
+        self._entered: Entered | None = None
         self._broken: frames.Report | None = None
         signal.signal(signal.SIGINT, self._on_interrupt)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        spec, descriptors = channel.receive_with_descriptors()
+        spec, (probe, *descriptors) = channel.receive_with_descriptors()
         self._spec: WorkerSpec = spec
+        self._probe = Probe(Channel(socket.socket(fileno=probe)), spec.rank, spec.run_folder, lambda: self._running)
         self._main = self._set_up(descriptors)
+        self._probe.entered = self._entered
+        self._probe.start()
 
     def run(self) -> None:
         """Serve calls until told to stop. Raises EOFError when the pool is gone."""
@@ -72,7 +77,7 @@ class Worker:
             if self._spec.entry is not None:
                 module, _, function = self._spec.entry.partition(":")
                 place = {**self._spec.place, "listen_fd": descriptors[0] if self._spec.listen_fd else None}
-                self._leave = getattr(importlib.import_module(module), function)(place)
+                self._entered = getattr(importlib.import_module(module), function)(place)
         except Exception as error:  # noqa: BLE001 - reported as the outcome of the first call
             self._broken = frames.pack(error)
         return main
@@ -82,14 +87,14 @@ class Worker:
         try:
             answer: Returned | Raised = Returned(rank, task.number, self._call(task.payload))
         except BaseException as error:  # noqa: BLE001 - whatever a call raises is its outcome
-            answer = Raised(rank, task.number, self._broken or frames.pack(error))
+            answer = Raised(rank, task.number, self._broken or frames.pack(self._seen_as(error)))
         capture.flush()
         self._channel.send(answer)
 
     def _call(self, payload: bytes) -> bytes:
         if self._broken is not None:
             raise RuntimeError("this worker could not be set up")
-        self._running = True
+        self._running, self._interrupted = True, False
         try:
             function, args, kwargs = serialize.load_call(payload, vars(self._main))
             known = serialize.known_classes()
@@ -100,13 +105,19 @@ class Worker:
 
     def _on_interrupt(self, signum: int, frame: types.FrameType | None) -> None:
         # Between calls there is nothing of the user's to interrupt, and our own loop must live on.
-        if self._running:
-            self._running = False  # a second signal must not hit the user's clean-up
+        if self._running and not self._interrupted:
+            self._interrupted = True  # a second signal must not hit the user's clean-up
             raise KeyboardInterrupt
 
+    def _seen_as(self, error: BaseException) -> BaseException:
+        """The error of a collective that was cut off for an interrupt is the interrupt."""
+        if self._interrupted and isinstance(error, RuntimeError):
+            return KeyboardInterrupt().with_traceback(error.__traceback__)
+        return error
+
     def _end(self, ok: bool) -> None:
-        if self._leave is not None:
-            self._leave(ok)
+        if self._entered is not None:
+            self._entered.leave(ok)
         if ok:
             atexit._run_exitfuncs()
 
