@@ -55,11 +55,14 @@ class HostError(LaunchError):
 class RankError(NotebookAccelError):
     """Something failed in a rank.
 
-    `rank` is the rank that failed first, `by_rank` maps every failed rank to its own exception.
+    `rank` is the rank that failed first, `by_rank` maps every failed rank to its own exception. `ranks` are
+    those that failed in the same way, `others` says in a line each what happened to the rest.
     """
 
     rank: int | None = None
     world_size: int | None = None
+    ranks: tuple[int, ...] = ()
+    others: tuple[str, ...] = ()
     by_rank: dict[int, BaseException]
 
     def __init__(self, *args: Any) -> None:

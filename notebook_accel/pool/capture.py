@@ -1,4 +1,4 @@
-"""The standard streams of a worker, and whole lines out of what comes through its pipes."""
+"""The standard streams of a worker: two pipes to the pool, and no keyboard."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def redirect(stdout: int, stderr: int) -> None:
         setattr(sys, f"__{name}__", stream)  # what libraries fall back to
     builtins.input = _no_input
     sys.breakpointhook = _no_breakpoint
-    faulthandler.enable(2)
+    faulthandler.enable(2, all_threads=False)
 
 
 def flush() -> None:
@@ -76,32 +76,3 @@ def _refuse(what: str) -> NoReturn:
     )
     error.rank, error.world_size = rank, world_size
     raise error
-
-
-class Lines:
-    """Cuts a stream of bytes into whole lines of text; the rest waits for its end or for `rest`."""
-
-    def __init__(self) -> None:
-        self._pending = b""
-
-    def feed(self, data: bytes) -> str:
-        """All lines completed by `data`."""
-        head, newline, tail = data.rpartition(b"\n")
-        if not newline:
-            self._pending += data
-            return ""
-        whole, self._pending = self._pending + head + newline, tail
-        return _decode(whole)
-
-    def rest(self) -> str:
-        """The unfinished line, with a newline added; empty when there is none."""
-        rest, self._pending = self._pending, b""
-        return _decode(rest) + "\n" if rest else ""
-
-
-def _decode(data: bytes) -> str:
-    """Text, with what a carriage return would overwrite on a terminal left out (progress bars)."""
-    text = data.decode("utf-8", errors="replace").replace("\r\n", "\n")
-    if "\r" not in text:
-        return text
-    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))

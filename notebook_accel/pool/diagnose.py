@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from notebook_accel.errors import RankDied, RankError
-from notebook_accel.pool import frames
+from notebook_accel.pool import frames, ranges
 from notebook_accel.pool.events import Exited, Raised
 
 # What a rank says when another one went away in the middle of a collective (gloo, NCCL, TCPStore).
@@ -20,6 +20,8 @@ _PEER_LOST = (
     "nccl communicator was aborted",
     "failed to recv, got 0 bytes",
 )
+_NOT_TELLING = ("/notebook_accel/pool/", "Extension modules:", 'File "<string>", line 1 in <module>')
+_MOST_LINES = 10
 _PEER_ERRORS = ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError", "ConnectionError")
 
 
@@ -27,12 +29,34 @@ def failure(failed: Mapping[int, Raised | Exited], world_size: int) -> RankError
     """The error for a call that failed on these ranks (in the order they failed).
 
     The first rank that failed by itself is the cause; ranks that only lost their peer are never shown as it.
+    Equal failures are named once, with all their ranks; what else happened stands below in a line each.
     """
     by_rank = {rank: error_of(event, world_size) for rank, event in failed.items()}
     cause = next((rank for rank, event in failed.items() if not lost_peer(event)), next(iter(failed)))
     error = by_rank[cause]
     error.by_rank = dict(sorted(by_rank.items()))
+    groups = _groups(failed)
+    error.ranks = tuple(next(ranks for ranks in groups.values() if cause in ranks))
+    error.others = tuple(
+        f"{ranges.sentence_start(ranks)}: {headline}" for headline, ranks in groups.items() if cause not in ranks
+    )
     return error
+
+
+def _groups(failed: Mapping[int, Raised | Exited]) -> dict[str, list[int]]:
+    """What happened → to which ranks, sorted."""
+    groups: dict[str, list[int]] = {}
+    for rank, event in sorted(failed.items()):
+        groups.setdefault(_headline(event), []).append(rank)
+    return groups
+
+
+def _headline(event: Raised | Exited) -> str:
+    if isinstance(event, Exited):
+        return _how(event)
+    if lost_peer(event):
+        return "lost the connection when that happened."
+    return event.report.headline
 
 
 def error_of(event: Raised | Exited, world_size: int) -> RankError:
@@ -46,7 +70,9 @@ def error_of(event: Raised | Exited, world_size: int) -> RankError:
 
 def died(event: Exited, world_size: int) -> RankDied:
     """The exception for a rank whose process ended without an answer."""
-    error = RankDied(f"Rank {event.rank} of {world_size} {_how(event.exit_code)}")
+    words = _last_words(event.last_lines)
+    lines = "\n  ".join(("\nIts last lines were:", *words)) if words else ""
+    error = RankDied(f"Rank {event.rank} of {world_size} {_how(event)}{lines}")
     error.rank, error.world_size, error.exit_code = event.rank, world_size, event.exit_code
     error.by_rank = {event.rank: error}
     return error
@@ -68,16 +94,25 @@ def _left(event: Raised, world_size: int) -> RankDied:
     return error
 
 
-def _how(code: int | None) -> str:
+def _last_words(lines: Sequence[str]) -> list[str]:
+    """The last lines without those of the interpreter's crash report that say nothing of the user's code."""
+    telling = (line for line in lines if line.strip() and not any(sign in line for sign in _NOT_TELLING))
+    return list(telling)[-_MOST_LINES:]
+
+
+def _how(event: Exited) -> str:
+    code = event.exit_code
+    if event.out_of_memory:
+        return "was ended by the system because memory ran out: use a smaller batch or model, or fewer processes."
     if code is None:
         return "ended together with the host that had forked it."
     if code >= 0:
         return f"ended with exit code {code} before its function returned (os._exit, or native code called exit)."
     name = signal.Signals(-code).name
     hint = {
-        "SIGKILL": ": the system does this when memory runs out; or somebody killed it.",
-        "SIGSEGV": ": native code crashed; its last lines above show where.",
-        "SIGABRT": ": native code gave up; its last lines above say why.",
+        "SIGKILL": ": somebody killed it, or the system did because memory ran out.",
+        "SIGSEGV": ": native code crashed; its last lines show where.",
+        "SIGABRT": ": native code gave up; its last lines say why.",
         "SIGBUS": ": shared memory ran out (/dev/shm), or a mapped file was cut.",
     }.get(name, ".")
     return f"was ended by {name}{hint}"

@@ -12,9 +12,10 @@ import itertools
 import traceback
 import types
 from dataclasses import dataclass
+from typing import Any
 
 from notebook_accel.errors import RankError
-from notebook_accel.pool import serialize
+from notebook_accel.pool import ranges, serialize
 
 # Frames of these files are ours, not the user's: they end the outer part of a traceback.
 _OURS = ("/notebook_accel/pool/",)
@@ -132,8 +133,15 @@ def _pickled(error: BaseException) -> bytes | None:
     then fails to load.
     """
     args = error.__reduce__()[1] if isinstance(error, OSError) else error.args
+    attributes = {name: value for name, value in vars(error).items() if _packed(value) is not None}
+    sendable = tuple(value if _packed(value) is not None else repr(value) for value in args)
+    return _packed((type(error), sendable, attributes))
+
+
+def _packed(value: Any) -> bytes | None:
+    """A value as bytes that were seen to load again, else None."""
     try:
-        packed = serialize.pack_value((type(error), args, vars(error)), serialize.known_classes())
+        packed = serialize.pack_value(value, serialize.known_classes())
         serialize.load_value(packed)
     except Exception:  # noqa: BLE001 - user classes may raise anything here; the text of the error still travels
         return None
@@ -159,19 +167,24 @@ def _unpickled(report: Report, *mixed_in: type[BaseException]) -> BaseException 
 
 
 def _ranked(report: Report, rank: int, world_size: int) -> RankError:
-    error = _unpickled(report, _Ranked) or _Ranked(report.headline)
-    assert isinstance(error, RankError)
+    error = _unpickled(report, _Ranked)
+    if not isinstance(error, RankError):
+        # By its name at least, so that the cell shows what was raised.
+        error = type(report.type_name.rpartition(".")[2], (_Ranked,), {"__module__": "builtins"})(report.text)
     error.rank, error.world_size = rank, world_size
     error.by_rank = {rank: error}
     return error
 
 
 class _Ranked(RankError):
-    """Adds the rank to the text of the user's own exception."""
+    """Adds the ranks to the text of the user's own exception."""
 
     def __str__(self) -> str:
         text = super(RankError, self).__str__()  # that of the user's class, next in the order of bases
-        return f"{text}  [rank {self.rank} of {self.world_size}]" if self.rank is not None else text
+        if self.rank is None:
+            return text
+        where = f"{text}  [{ranges.words(self.ranks or (self.rank,))} of {self.world_size}]"
+        return "\n  ".join((where, *self.others))
 
 
 def _traceback(frames: tuple[Frame, ...]) -> types.TracebackType | None:

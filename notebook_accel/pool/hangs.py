@@ -10,6 +10,7 @@ from typing import Any
 
 from notebook_accel.pool.events import Displayed, Event, Located, Output, Partial, Spot
 from notebook_accel.pool.pending import Pending
+from notebook_accel.pool.ranges import sentence_start as _ranks
 
 _PROBES = 3  # how often the ranks are asked during the time after which a standstill is reported
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/notebook_accel/|/lib/python\d|^<frozen|^<string>")
@@ -79,7 +80,7 @@ def report(places: Mapping[int, Located], returned: Collection[int], world_size:
 
 def sentence(places: Mapping[int, Located], returned: Collection[int]) -> str:
     """Who waits for whom, and what to do about it where that is known."""
-    waiting = {rank: place for rank, place in places.items() if _waits(place)}
+    waiting = {rank: place for rank, place in sorted(places.items()) if _waits(place)}
     if not waiting:
         return "No rank is in a collective; each is busy in its own code."
     elsewhere = {rank: place for rank, place in places.items() if rank not in waiting and place.in_call}
@@ -181,16 +182,6 @@ def _file(spot: Spot) -> str:
     shell = ipython.get_ipython() if ipython is not None else None
     name = getattr(getattr(shell, "compile", None), "format_code_name", lambda file: None)(spot.file)
     return " ".join(name) if name else spot.file.rpartition("/")[2]
-
-
-def _ranks(ranks: Collection[int]) -> str:
-    """ "rank 1", "ranks 0, 2", "ranks 1–7"."""
-    numbers = sorted(ranks)
-    if len(numbers) == 1:
-        return f"Rank {numbers[0]}"
-    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
-        return f"Ranks {numbers[0]}–{numbers[-1]}"
-    return "Ranks " + ", ".join(map(str, numbers))
 
 
 def _verb(ranks: Collection[int], one: str, many: str) -> str:

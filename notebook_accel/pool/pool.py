@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from notebook_accel.errors import CannotTravelError, LaunchError, RankTimeout
-from notebook_accel.pool import diagnose, hangs, serialize
+from notebook_accel.pool import diagnose, hangs, ranges, serialize
 from notebook_accel.pool.events import Displayed, Event, Exited, Located, Output, Partial, View
 from notebook_accel.pool.pending import Pending, RankResults
 from notebook_accel.pool.pump import Ends, Pump
@@ -226,9 +226,9 @@ class WorkerPool:
 
     def _too_late(self, pending: Pending, view: View, timeout: float | None) -> RankTimeout:
         report = hangs.report(self.where(pending, view), pending.returned.keys(), self.size)
-        ranks = ", ".join(map(str, sorted(pending.waiting)))
         error = RankTimeout(
-            f"The call did not finish within `timeout={timeout:g}` seconds; still working: rank {ranks}.\n{report}"
+            f"The call did not finish within `timeout={timeout:g}` seconds; "
+            f"still working: {ranges.words(pending.waiting)}.\n{report}"
         )
         error.rank, error.world_size = min(pending.waiting, default=None), self.size
         return error

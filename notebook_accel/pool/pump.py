@@ -27,7 +27,7 @@ from notebook_accel.pool.starters import Child
 from notebook_accel.pool.wire import Channel
 
 _CHUNK = 1 << 16
-TAIL_LINES = 12
+TAIL_LINES = 40
 _TICK = 0.05  # how often children without a descriptor to watch are asked whether they live
 
 
@@ -135,7 +135,7 @@ class Pump(threading.Thread):
 
     def _say(self, ends: Ends, stream: Stream, text: str) -> None:
         if text:
-            ends.tail.extend(text[-4096:].splitlines()[-TAIL_LINES:])
+            ends.tail.extend(text[-8192:].splitlines()[-TAIL_LINES:])
             self.events.put(Output(ends.rank, stream, text))
 
     def _check(self, ends: Ends) -> None:
