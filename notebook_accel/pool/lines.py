@@ -137,7 +137,7 @@ class _Rows:
             return
         if self._fresh and self._row:
             self._pass_on(self._row)  # ordinary text follows: what is above was finished
-        self._fresh, self._wrote = False, True
+        self._fresh, self._wrote = False, self._wrote or not text.isspace()
         row = self._rows[self._row]
         row.text, self._column = _overlay(row.text, self._column, text)
         if len(row.text) > MAX_LINE:
@@ -164,7 +164,9 @@ class _Rows:
             self._pass_on(self._row)  # written over where it stands: the rows above are finished, not a nest
         row = self._rows[self._row]
         # A bar that was wiped out leaves room for an ordinary line (tqdm.write does that).
-        row.bar = bool(row.text.strip()) or not row.text
+        if wiped := row.text.isspace():
+            row.text = ""
+        row.bar = not wiped
         self._column, self._fresh = 0, False
 
     def _up(self, count: int) -> None:

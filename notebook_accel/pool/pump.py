@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from notebook_accel.pool import memory_events
-from notebook_accel.pool.capture import Lines
-from notebook_accel.pool.events import Event, Exited, Output, Stream
+from notebook_accel.pool.events import Event, Exited, Output, Raised, Returned, Stream
+from notebook_accel.pool.lines import Lines
+from notebook_accel.pool.partials import Partials
 from notebook_accel.pool.starters import Child
 from notebook_accel.pool.wire import Channel
 
@@ -54,6 +55,7 @@ class Pump(threading.Thread):
     def __init__(self, workers: list[Ends]) -> None:
         super().__init__(name="notebook-accel-pump", daemon=True)
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._partials = Partials(self.events.put)
         self._workers = workers
         self._selector = selectors.DefaultSelector()
         self._alive = set(range(len(workers)))
@@ -73,7 +75,8 @@ class Pump(threading.Thread):
     def run(self) -> None:
         polled = [ends for ends in self._workers if ends.child.watch() is None]
         while self._alive and not self._stopping:
-            for key, _ in self._selector.select(_TICK if polled else None):
+            due = self._partials.due()
+            for key, _ in self._selector.select(min(_TICK, due or _TICK) if polled else due):
                 if key.fd in self._selector.get_map():  # an earlier one of this round may have closed it
                     key.data()
             for ends in polled:
@@ -105,7 +108,8 @@ class Pump(threading.Thread):
         except (EOFError, OSError):
             self._forget(ends.control.fileno())  # it is ending: its status will say how
             return
-        self._drain(ends)  # what it wrote before it sent this comes first
+        # What it wrote before it sent this comes first.
+        self._drain(ends, ended=isinstance(message, Returned | Raised))
         self.events.put(message)
 
     def _probed(self, ends: Ends) -> None:
@@ -125,17 +129,22 @@ class Pump(threading.Thread):
             return False
         stream = ends.pipes[fd]
         self._say(ends, stream, ends.lines[stream].feed(data))
+        self._partials.note(ends.rank, stream, ends.lines[stream])
         return True
 
-    def _drain(self, ends: Ends) -> None:
+    def _drain(self, ends: Ends, *, ended: bool = True) -> None:
+        """Read all that is there; with `ended`, an unfinished line will not be finished any more."""
         for fd, stream in ends.pipes.items():
             while self._output(ends, fd):
                 continue
-            self._say(ends, stream, ends.lines[stream].rest())
+            if ended:
+                self._say(ends, stream, ends.lines[stream].rest())
+            self._partials.settle(ends.rank, stream, ends.lines[stream])
 
     def _say(self, ends: Ends, stream: Stream, text: str) -> None:
         if text:
             ends.tail.extend(text[-8192:].splitlines()[-TAIL_LINES:])
+            self._partials.finished(ends.rank, stream)
             self.events.put(Output(ends.rank, stream, text))
 
     def _check(self, ends: Ends) -> None:
