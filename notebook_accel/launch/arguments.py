@@ -45,7 +45,6 @@ _ONE_MACHINE: dict[str, tuple[tuple[Any, ...], str]] = {
     "rdzv_endpoint": (("",), "one machine is supported so far, and needs no rendezvous"),
     "rdzv_conf": ((None, {}), "one machine is supported so far, and needs no rendezvous"),
     "rdzv_id": (("none",), "one machine is supported so far, and needs no rendezvous"),
-    "max_restarts": ((0,), "failed runs are not restarted yet; call notebook_launcher again"),
 }
 
 

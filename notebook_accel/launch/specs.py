@@ -16,9 +16,11 @@ LOOPBACK = "127.0.0.1"
 _LOOPBACK_INTERFACE = "lo" if sys.platform == "linux" else "lo0"
 
 
-def specs(config: RunConfig, count: int, cpu: bool, ambient: Ambient, folder: Path, port: int) -> list[WorkerSpec]:
-    """One spec for each of `count` ranks on this machine."""
-    return [_spec(config, rank, count, cpu, ambient, folder, port) for rank in range(count)]
+def specs(
+    config: RunConfig, count: int, cpu: bool, ambient: Ambient, folder: Path, port: int, attempt: int = 0
+) -> list[WorkerSpec]:
+    """One spec for each of `count` ranks on this machine; `attempt` counts the restarts of the run."""
+    return [_spec(config, rank, count, cpu, ambient, folder, port, attempt) for rank in range(count)]
 
 
 def in_place(config: RunConfig, cpu: bool, ambient: Ambient) -> WorkerSpec:
@@ -46,7 +48,9 @@ def listen(config: RunConfig) -> socket.socket:
     return listener
 
 
-def _spec(config: RunConfig, rank: int, count: int, cpu: bool, ambient: Ambient, folder: Path, port: int) -> WorkerSpec:
+def _spec(
+    config: RunConfig, rank: int, count: int, cpu: bool, ambient: Ambient, folder: Path, port: int, attempt: int
+) -> WorkerSpec:
     place = {
         **_place(config, rank, count, cpu),
         "store": str(folder / "store"),
@@ -54,6 +58,8 @@ def _spec(config: RunConfig, rank: int, count: int, cpu: bool, ambient: Ambient,
         "master_port": port,
     }
     environment = {**_accelerate(config, cpu), **_torch(rank, count, port)}
+    # Torch's own names for it, which code that can be restarted reads.
+    environment |= {"TORCHELASTIC_RESTART_COUNT": str(attempt), "TORCHELASTIC_MAX_RESTARTS": str(config.max_restarts)}
     return WorkerSpec(rank, count, str(folder), ambient, environment, ENTRY, place, listen_fd=rank == 0)
 
 
@@ -82,6 +88,5 @@ def _torch(rank: int, count: int, port: int) -> dict[str, str]:
         "MASTER_ADDR": LOOPBACK,
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is served for them: rank 0 must not open another
-        "TORCHELASTIC_RESTART_COUNT": "0",
         "GLOO_SOCKET_IFNAME": _LOOPBACK_INTERFACE,
     }

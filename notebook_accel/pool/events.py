@@ -113,4 +113,11 @@ class View(Protocol):
         """A line (or a few) of the launcher itself: a notice, a report of a hang."""
 
 
-Event = Shown | Returned | Raised | Exited | Located
+@dataclass(frozen=True)
+class StopAsked:
+    """Somebody, in another thread, wants the call to be interrupted."""
+
+    rank: int = -1
+
+
+Event = Shown | Returned | Raised | Exited | Located | StopAsked

@@ -144,6 +144,11 @@ def _advice(places: Mapping[int, Located], waiting: Mapping[int, Located]) -> st
     )
 
 
+def table(places: Mapping[int, Located], world_size: int) -> str:
+    """A line for each rank: its last collective, its memory, and the line it is in."""
+    return "\n".join(_table(places, (), world_size))
+
+
 def _table(places: Mapping[int, Located], returned: Collection[int], world_size: int) -> list[str]:
     rows = [("rank", "collective", "memory", "line")]
     for rank in range(world_size):

@@ -36,6 +36,7 @@ PRELOAD = (
     "notebook_accel.comm.bootstrap",
     "notebook_accel.accelerator",
 )
+SHELL = "notebook_accel.pool.shell"
 MEASURE = "notebook_accel.comm.device:measure"
 IDLE_SECONDS = 30 * 60
 _TICK = 1.0
@@ -95,6 +96,7 @@ def _preload() -> str:
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001 - an import may fail in any way; the kernel then reports it
             return f"import {name} failed: {type(error).__name__}: {error}"
+    importlib.import_module(SHELL).prepare_host()
     return ""
 
 

@@ -42,6 +42,8 @@ class HostClient:
         self._path = list(sys.path)
         self._ready: host.Ready | None = None
         self._owner = os.getpid()
+        self._workers = 0
+        self._retired = False
 
     @classmethod
     def start(cls) -> HostClient:
@@ -102,6 +104,19 @@ class HostClient:
             self._channel.send(host.Fork(folder), (control.fileno(), stdout, stderr, status))
         except OSError:
             raise HostError(f"The host that forks workers has ended.{self._last_words()}") from None
+        self._workers += 1
+
+    def release(self) -> None:
+        """Take note that a worker that `fork` was asked for is gone."""
+        self._workers -= 1
+        if self._retired and not self._workers:
+            self.close()
+
+    def retire(self) -> None:
+        """End the host as soon as it has no workers any more: another run may go on in the background."""
+        self._retired = True
+        if not self._workers:
+            self.close()
 
     def signal(self, pid: int, number: int, group: bool) -> None:
         """Signal a worker of this host; nothing happens when either is gone."""
@@ -142,7 +157,7 @@ def current() -> tuple[HostClient, str]:
         client = _ensure()
         why = client.stale()
         if why:
-            client.close()
+            client.retire()
             client = _replace()
         return client, why
 

@@ -18,7 +18,7 @@ from types import TracebackType
 
 from notebook_accel.errors import CannotTravelError, LaunchError, RankTimeout
 from notebook_accel.pool import diagnose, hangs, ranges, serialize
-from notebook_accel.pool.events import Displayed, Event, Exited, Located, Output, Partial, View
+from notebook_accel.pool.events import Displayed, Event, Exited, Located, Output, Partial, StopAsked, View
 from notebook_accel.pool.pending import Pending, RankResults
 from notebook_accel.pool.pump import Ends, Pump
 from notebook_accel.pool.serialize import Packed
@@ -144,6 +144,18 @@ class WorkerPool:
             self._take(pending, view, left)
         return {rank: place for rank, place in self._places.items() if place.request == request}
 
+    def where_from_another_thread(self) -> dict[int, Located]:
+        """As `where`, while another thread waits for a call and takes the events."""
+        request = self._ask()
+        deadline = time.monotonic() + LOCATE_SECONDS
+        while time.monotonic() < deadline and not self._all_answered(request):
+            time.sleep(0.01)
+        return {rank: place for rank, place in list(self._places.items()) if place.request == request}
+
+    def stop(self) -> None:
+        """Interrupt the call that another thread waits for: there, `run` raises `KeyboardInterrupt`."""
+        self._pump.events.put(StopAsked())
+
     def interrupt(self, pending: Pending, view: View, grace: float = GRACE_SECONDS) -> None:
         """Raise `KeyboardInterrupt` in every rank that still works, and give them `grace` seconds to clean up.
 
@@ -182,7 +194,7 @@ class WorkerPool:
             self._pump.join(END_SECONDS)
             self._pump.stop()
             while not self._pump.events.empty():
-                self._note(self._pump.events.get(), view)
+                self._note(self._pump.events.get(), view)  # what was written to the last
             self._discard()
 
     def _introduce(self, listener: socket.socket | None) -> None:
@@ -197,6 +209,8 @@ class WorkerPool:
             event = self._pump.events.get(timeout=timeout)
         except queue.Empty:
             return None
+        if isinstance(event, StopAsked):
+            raise KeyboardInterrupt
         self._note(event, view)
         if pending is not None:
             pending.note(event)
@@ -221,7 +235,7 @@ class WorkerPool:
         return self._questions
 
     def _all_answered(self, request: int) -> bool:
-        answered = {rank for rank, place in self._places.items() if place.request == request}
+        answered = {rank for rank, place in list(self._places.items()) if place.request == request}
         return {ends.rank for ends in self._workers} <= answered | self._gone.keys()
 
     def _too_late(self, pending: Pending, view: View, timeout: float | None) -> RankTimeout:

@@ -58,7 +58,8 @@ class Probe(threading.Thread):
 
 def stack_of(thread: int) -> tuple[Spot, ...]:
     """The lines that a thread is executing, innermost first, without the pool's own."""
-    frame, spots = sys._current_frames().get(thread), []
+    frame = sys._current_frames().get(thread)
+    spots: list[Spot] = []
     while frame is not None and len(spots) < _DEEPEST:
         if _OURS not in frame.f_code.co_filename:
             spots.append(Spot(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))

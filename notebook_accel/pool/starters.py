@@ -65,6 +65,8 @@ class ForkHost(Starter):
         return self.client.ready()
 
     def start(self, folder: str, control: socket.socket, stdout: int, stderr: int) -> Child:
+        if not self.client.alive:  # it was killed, or renewed, since an earlier attempt of this run
+            self.client, _ = host_client.current()
         status, theirs = os.pipe()
         try:
             self.client.fork(folder, control, stdout, stderr, theirs)
@@ -118,6 +120,7 @@ class _Forked(Child):
 
     def close(self) -> None:
         os.close(self._status)
+        self._client.release()
 
 
 class Spawn(Starter):

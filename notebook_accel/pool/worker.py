@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from notebook_accel.pool import ambient, capture, frames, here, preflight, serialize
+from notebook_accel.pool import ambient, capture, frames, here, preflight, serialize, shell
 from notebook_accel.pool.events import Raised, Returned
 from notebook_accel.pool.probe import Probe
 from notebook_accel.pool.spec import Entered, Stop, Task, WorkerSpec
@@ -74,6 +74,7 @@ class Worker:
         main = _stub_main(Path(self._spec.run_folder))
         try:
             ambient.apply(self._spec.ambient, self._spec.environment)
+            shell.attach(self._spec.rank, self._channel.send)
             if self._spec.entry is not None:
                 module, _, function = self._spec.entry.partition(":")
                 place = {**self._spec.place, "listen_fd": descriptors[0] if self._spec.listen_fd else None}
@@ -88,6 +89,7 @@ class Worker:
             answer: Returned | Raised = Returned(rank, task.number, self._call(task.payload))
         except BaseException as error:  # noqa: BLE001 - whatever a call raises is its outcome
             answer = Raised(rank, task.number, self._broken or frames.pack(self._seen_as(error)))
+        shell.end_call()
         capture.flush()
         self._channel.send(answer)
 
