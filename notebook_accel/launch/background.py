@@ -92,7 +92,10 @@ class RunHandle:
         return str(self._view.log.path)
 
     def result(self, timeout: float | None = None) -> RankResults:
-        """What the ranks returned; waits for it. Raises what the run raised, or `RankTimeout` after `timeout` seconds."""
+        """What the ranks returned; waits for it.
+
+        Raises what the run raised, or `RankTimeout` after `timeout` seconds (the run goes on).
+        """
         self._thread.join(timeout)
         if self._thread.is_alive():
             raise RankTimeout(f"{self._run.name} has not finished within {timeout:g} seconds; it goes on.")

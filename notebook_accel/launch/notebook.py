@@ -103,7 +103,7 @@ def _launch(
     checks.not_a_tpu(config)
     in_place = wait and _in_place_if_alone(config)
     packed = None if in_place and config.num_processes == 1 else preflight.pack(function, args)
-    starter, machine = starting.starter(config)
+    starter, machine = starting.starter(config, packed.modules if packed is not None else ())
     rules.check(config, machine)
     name = arguments.name_of(function)
     if in_place and rules.count(config, machine) == 1:

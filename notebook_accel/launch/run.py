@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,17 +41,18 @@ class Run:
     def execute(self, view: View) -> RankResults:
         """The results of all ranks. Raises what `WorkerPool.run` raises, after the restarts that were allowed."""
         __tracebackhide__ = True
-        while True:
-            try:
-                return self._attempt(view)
-            except RankError as error:
-                if self.attempt >= self.config.max_restarts or not _worth_repeating(error):
-                    raise
-                self.attempt += 1
-                view.say(
-                    f"{type(error).__name__}: {error}\n"
-                    f"Starting again from the beginning: restart {self.attempt} of {self.config.max_restarts}."
-                )
+        with contextlib.closing(self.packed.arena):
+            while True:
+                try:
+                    return self._attempt(view)
+                except RankError as error:
+                    if self.attempt >= self.config.max_restarts or not _worth_repeating(error):
+                        raise
+                    self.attempt += 1
+                    view.say(
+                        f"{type(error).__name__}: {error}\n"
+                        f"Starting again from the beginning: restart {self.attempt} of {self.config.max_restarts}."
+                    )
 
     def stop(self) -> None:
         """Have `execute`, in another thread, interrupt the ranks and raise `KeyboardInterrupt`."""
@@ -70,9 +72,7 @@ class Run:
         try:
             if self.stop_asked:  # before there was a pool to tell
                 self.pool.stop()
-            results = self.pool.run(
-                self.packed, view, timeout=self.config.timeout, hang_report=self.config.hang_report
-            )
+            results = self.pool.run(self.packed, view, timeout=self.config.timeout, hang_report=self.config.hang_report)
             ok = True
         finally:
             self.pool.close(ok=ok, view=view)

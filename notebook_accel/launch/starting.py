@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from dataclasses import replace
+from collections.abc import Iterable
 
 from notebook_accel.config import accelerate_names, environ
 from notebook_accel.config.schema import Machine, RunConfig
@@ -28,8 +28,10 @@ def shutdown() -> None:
     host_client.shutdown()
 
 
-def starter(config: RunConfig) -> tuple[Starter, Machine]:
+def starter(config: RunConfig, modules: Iterable[str] = ()) -> tuple[Starter, Machine]:
     """The way to start workers that the configuration and this system allow, and this machine.
+
+    `modules` are those that the call uses.
 
     Raises `LaunchError` when fork was asked for and is not safe here.
     """
@@ -40,7 +42,7 @@ def starter(config: RunConfig) -> tuple[Starter, Machine]:
         if config.start_method == "fork":
             raise LaunchError(f"{asked} needs Linux; use 'spawn', or 'auto'.")
         return _spawning("forking is not safe on this system"), _machine_without_host()
-    forking = ForkHost()
+    forking = ForkHost(modules)
     ready = forking.ready
     machine = ready.machine or Machine(cpus=os.cpu_count() or 1)
     if ready.may_fork:
@@ -70,4 +72,4 @@ def _machine_without_host() -> Machine:
     if done.returncode:
         raise LaunchError(f"The devices of this machine could not be counted:\n{done.stderr.decode()[-2000:]}")
     machine: Machine = pickle.loads(done.stdout)
-    return replace(machine)
+    return machine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -33,7 +34,10 @@ class Partial:
 
 @dataclass(frozen=True)
 class Displayed:
-    """What a rank showed by `display()`: a figure, HTML. `transient` may hold a `display_id`; `update` changes that one."""
+    """What a rank showed by `display()`: a figure, HTML.
+
+    `transient` may hold a `display_id`; `update` changes what was shown with it.
+    """
 
     rank: int
     data: dict[str, Any]
@@ -44,11 +48,17 @@ class Displayed:
 
 @dataclass(frozen=True)
 class Returned:
-    """A rank finished its call; `value` is packed."""
+    """A rank finished its call; `value` is packed, and `large` the descriptor of the file with its large parts."""
 
     rank: int
     task: int
     value: bytes
+    large: int | None = None
+
+    def close(self) -> None:
+        """Give back the descriptor; what was loaded from it stays."""
+        if self.large is not None:
+            os.close(self.large)
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,7 @@ class View(Protocol):
         """Take note of something that a rank wrote or displayed."""
 
     def tick(self) -> float | None:
-        """Do what is due by now; returns in how many seconds to be called again at the latest, None if it need not be."""
+        """Do what is due by now; returns in how many seconds to be called again at the latest (None: no need)."""
 
     def say(self, text: str) -> None:
         """A line (or a few) of the launcher itself: a notice, a report of a hang."""

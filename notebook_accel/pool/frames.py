@@ -8,6 +8,7 @@ traceback as it shows any other: "Cell In[3], line 5", with the source.
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 import traceback
 import types
@@ -16,6 +17,7 @@ from typing import Any
 
 from notebook_accel.errors import RankError
 from notebook_accel.pool import ranges, serialize
+from notebook_accel.pool.arena import Arena
 
 # Frames of these files are ours, not the user's: they end the outer part of a traceback.
 _OURS = ("/notebook_accel/pool/",)
@@ -141,11 +143,13 @@ def _pickled(error: BaseException) -> bytes | None:
 def _packed(value: Any) -> bytes | None:
     """A value as bytes that were seen to load again, else None."""
     try:
-        packed = serialize.pack_value(value, serialize.known_classes())
-        serialize.load_value(packed)
+        with contextlib.closing(Arena()) as arena:
+            packed = serialize.pack_value(value, serialize.known_classes(), arena)
+            small = not arena.descriptors  # an error that drags a large tensor along arrives without it
+            serialize.load_value(packed) if small else None
     except Exception:  # noqa: BLE001 - user classes may raise anything here; the text of the error still travels
         return None
-    return packed
+    return packed if small else None
 
 
 def _unpickled(report: Report, *mixed_in: type[BaseException]) -> BaseException | None:

@@ -124,11 +124,11 @@ def _disagreement(waiting: Mapping[int, Located]) -> str:
     """Why ranks that all wait do not meet."""
     collectives = [place.collective for place in waiting.values() if place.collective is not None]
     if len({item["count"] for item in collectives}) > 1:
-        return "They have made different numbers of collectives: different numbers of steps, or one called by some only."
+        return "They have made different numbers of collectives: other numbers of steps, or one called by some only."
     if len({item["name"] for item in collectives}) > 1:
         return "These are different calls, which never meet: every rank must make the same calls in the same order."
     if len({str(item["sizes"]) for item in collectives}) > 1:
-        sizes = ", ".join(f"rank {rank}: {place.collective['sizes']}" for rank, place in waiting.items() if place.collective)
+        sizes = ", ".join(f"rank {rank}: {item['sizes']}" for rank, item in zip(waiting, collectives))
         return f"The shapes differ ({sizes}): every rank must bring the same shape."
     return "It is the same call on all of them: the connection between them is slow or lost."
 
@@ -139,8 +139,9 @@ def _advice(places: Mapping[int, Located], waiting: Mapping[int, Located]) -> st
     if not alone or len(alone) == len(places):
         return ""
     return (
-        f"{_ranks(alone)} {_verb(alone, 'runs', 'run')} the prepared model without the others: DDP broadcasts its buffers "
-        "(of BatchNorm, say) to all ranks in every forward. Use accelerator.unwrap_model(model) to run it on some ranks only."
+        f"{_ranks(alone)} {_verb(alone, 'runs', 'run')} the prepared model without the others: DDP broadcasts its "
+        "buffers (of BatchNorm, say) to all ranks in every forward. Use accelerator.unwrap_model(model) to run it on "
+        "some ranks only."
     )
 
 

@@ -36,7 +36,6 @@ PRELOAD = (
     "notebook_accel.comm.bootstrap",
     "notebook_accel.accelerator",
 )
-SHELL = "notebook_accel.pool.shell"
 MEASURE = "notebook_accel.comm.device:measure"
 IDLE_SECONDS = 30 * 60
 _TICK = 1.0
@@ -61,6 +60,23 @@ class Signal:
     pid: int
     signal: int
     group: bool = False
+
+
+@dataclass(frozen=True)
+class Preload:
+    """Ask the host to import more packages, which the calls to come will use."""
+
+    number: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Preloaded:
+    """The answer to `Preload`: the files that came in, and the first module that made forking unsafe."""
+
+    number: int
+    files: dict[str, int]
+    unsafe: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,25 +112,54 @@ def _preload() -> str:
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001 - an import may fail in any way; the kernel then reports it
             return f"import {name} failed: {type(error).__name__}: {error}"
-    importlib.import_module(SHELL).prepare_host()
+    from notebook_accel.pool import shell
+
+    shell.prepare_host()
     return ""
 
 
 def _ready(problem: str) -> Ready:
     machine = None if problem else _in_fork(MEASURE)
-    torch = sys.modules.get("torch")
     ready = Ready(
-        threads=len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 1,
-        holds_device=torch is not None and torch.cuda.is_initialized(),
+        threads=_threads(),
+        holds_device=_holds_device(),
         machine=machine,
         files=_loaded_files(),
         problem=problem,
     )
+    _freeze()
+    return ready
+
+
+def _freeze() -> None:
     # From here on the heap is shared with the workers: without this, each of them would copy it page by
     # page as soon as its garbage collector touches it.
     gc.collect()
     gc.freeze()
-    return ready
+
+
+def _threads() -> int:
+    return len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 1
+
+
+def _holds_device() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized())
+
+
+def _preload_more(request: Preload) -> Preloaded:
+    """Import what was asked for, until something makes forking unsafe."""
+    before = _loaded_files()
+    unsafe = ""
+    for name in request.names:
+        # A package that cannot be imported here is the worker's to report, in the user's own terms.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+        if _threads() > 1 or _holds_device():
+            unsafe = name
+            break
+    _freeze()
+    return Preloaded(request.number, {k: v for k, v in _loaded_files().items() if k not in before}, unsafe)
 
 
 def _in_fork(name: str) -> Any:
@@ -187,6 +232,8 @@ class Host:
         self._last_use = time.monotonic()
         if isinstance(request, Fork):
             self._fork(request, descriptors)
+        elif isinstance(request, Preload):
+            self._channel.send(_preload_more(request))
         elif isinstance(request, Signal) and request.pid in self._status_pipes:
             (os.killpg if request.group else os.kill)(request.pid, request.signal)
 

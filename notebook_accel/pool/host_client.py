@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 _HOST_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 _END_SECONDS = 2.0
 
+_unsafe: set[str] = set()
+"""Modules that start threads or take a device when they are imported: the workers import these themselves."""
+
 _current: HostClient | None = None
 _lock = threading.Lock()
 
@@ -43,6 +47,8 @@ class HostClient:
         self._ready: host.Ready | None = None
         self._owner = os.getpid()
         self._workers = 0
+        self._questions = 0
+        self._asked: set[str] = set()
         self._retired = False
 
     @classmethod
@@ -106,6 +112,25 @@ class HostClient:
             raise HostError(f"The host that forks workers has ended.{self._last_words()}") from None
         self._workers += 1
 
+    def preload(self, modules: Iterable[str]) -> str:
+        """Have the host import installed packages that a call uses, once for all workers to come.
+
+        Returns the name of a module that made forking unsafe: this host is then of no use any more.
+        """
+        names = sorted(name for name in set(modules) - self._asked - _unsafe if _installed(name))
+        if not names:
+            return ""
+        self._asked.update(names)
+        self._questions += 1
+        self._channel.send(host.Preload(self._questions, tuple(names)))
+        answer = self._channel.receive()
+        while answer.number != self._questions:  # an earlier wait was interrupted
+            answer = self._channel.receive()
+        self.ready().files.update(answer.files)
+        if answer.unsafe:
+            _unsafe.add(answer.unsafe)
+        return str(answer.unsafe)
+
     def release(self) -> None:
         """Take note that a worker that `fork` was asked for is gone."""
         self._workers -= 1
@@ -151,14 +176,22 @@ def warm_up() -> None:
         _ensure()
 
 
-def current() -> tuple[HostClient, str]:
-    """The host of this kernel, fresh, and why the one before it was replaced (empty if it was not)."""
+def current(modules: Iterable[str] = ()) -> tuple[HostClient, str]:
+    """The host of this kernel, fresh, with these modules loaded where they are installed packages and safe to fork.
+
+    Also why the host before it was replaced (empty if it was not).
+    """
     with _lock:
         client = _ensure()
         why = client.stale()
         if why:
             client.retire()
             client = _replace()
+        client.ready()
+        while client.preload(modules):
+            client.retire()
+            client = _replace()
+            client.ready()
         return client, why
 
 
@@ -185,6 +218,12 @@ def _replace() -> HostClient:
         atexit.register(shutdown)
     _current = HostClient.start()
     return _current
+
+
+def _installed(name: str) -> bool:
+    """Whether a module, loaded here, belongs to an installed package (and not to the user, or to Python itself)."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return isinstance(file, str) and ("site-packages" in file or "dist-packages" in file)
 
 
 def _modified(name: str) -> int | None:

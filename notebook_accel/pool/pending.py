@@ -66,7 +66,7 @@ class Pending:
 
     number: int
     ranks: frozenset[int]
-    returned: dict[int, bytes] = field(default_factory=dict)
+    returned: dict[int, Returned] = field(default_factory=dict)
     failed: dict[int, Raised | Exited] = field(default_factory=dict)
     """In the order in which they failed."""
 
@@ -76,9 +76,14 @@ class Pending:
         if rank not in self.ranks or rank in self.returned or rank in self.failed:
             return
         if isinstance(event, Returned) and event.task == self.number:
-            self.returned[rank] = event.value
+            self.returned[rank] = event
         elif isinstance(event, Exited) or (isinstance(event, Raised) and event.task == self.number):
             self.failed[rank] = event
+
+    def discard(self) -> None:
+        """Give back what came with results that nobody will load."""
+        for returned in self.returned.values():
+            returned.close()
 
     @property
     def waiting(self) -> frozenset[int]:

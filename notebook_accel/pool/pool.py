@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from notebook_accel.errors import CannotTravelError, LaunchError, RankTimeout
+from notebook_accel.errors import CannotTravelError, LaunchError, RankError, RankTimeout
 from notebook_accel.pool import diagnose, hangs, ranges, serialize
-from notebook_accel.pool.events import Displayed, Event, Exited, Located, Output, Partial, StopAsked, View
+from notebook_accel.pool.events import Displayed, Event, Exited, Located, Output, Partial, Returned, StopAsked, View
 from notebook_accel.pool.pending import Pending, RankResults
 from notebook_accel.pool.pump import Ends, Pump
 from notebook_accel.pool.serialize import Packed
@@ -90,12 +90,16 @@ class WorkerPool:
         try:
             self.wait(pending, view, timeout, hang_report)
             self._busy = bool(pending.waiting)
+            if pending.failed:
+                raise diagnose.failure(pending.failed, self.size)
         except KeyboardInterrupt:
             self.interrupt(pending, view)
+            pending.discard()
             raise KeyboardInterrupt(f"the {self.size} ranks were stopped") from None
-        if pending.failed:
-            raise diagnose.failure(pending.failed, self.size)
-        return RankResults({rank: _loaded(value, rank) for rank, value in pending.returned.items()})
+        except RankError:
+            pending.discard()
+            raise
+        return RankResults({rank: _loaded(returned) for rank, returned in pending.returned.items()})
 
     def submit(self, packed: Packed) -> Pending:
         """Send a call to all ranks; returns at once."""
@@ -108,7 +112,7 @@ class WorkerPool:
             if (gone := self._gone.get(ends.rank)) is not None:
                 pending.note(gone)
             else:
-                _send(ends.control, task)
+                _send(ends.control, task, packed.arena.descriptors)
         return pending
 
     def wait(
@@ -290,11 +294,13 @@ def _send(channel: Channel, message: object, descriptors: Sequence[int] = ()) ->
         return  # the worker is gone: its status says how, and `wait` reports it
 
 
-def _loaded(value: bytes, rank: int) -> object:
+def _loaded(returned: Returned) -> object:
     try:
-        return serialize.load_value(value)
+        return serialize.load_value(returned.value, returned.large)
     except Exception as error:
         raise CannotTravelError(
-            f"The result of rank {rank} arrived, but cannot be loaded in the notebook "
+            f"The result of rank {returned.rank} arrived, but cannot be loaded in the notebook "
             f"({type(error).__name__}: {error}); return plain data or tensors instead."
         ) from error
+    finally:
+        returned.close()

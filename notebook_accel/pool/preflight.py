@@ -9,6 +9,7 @@ from typing import Any
 
 from notebook_accel.errors import CannotTravelError
 from notebook_accel.pool import serialize
+from notebook_accel.pool.arena import Arena
 from notebook_accel.pool.serialize import Packed
 
 _ADVICE = {
@@ -33,10 +34,13 @@ def pack(function: Callable[..., Any], args: tuple[Any, ...]) -> Packed:
         raise CannotTravelError(_sentence(where, value, "worker processes", reason)) from None
 
 
-def pack_result(value: Any, known: Mapping[type, str], rank: int) -> bytes:
-    """A rank's result as bytes. Raises `CannotTravelError`, naming the part, when it cannot be sent."""
+def pack_result(value: Any, known: Mapping[type, str], rank: int, arena: Arena) -> bytes:
+    """A rank's result as bytes, its large parts in `arena`.
+
+    Raises `CannotTravelError`, naming the part, when it cannot be sent.
+    """
     try:
-        return serialize.pack_value(value, known)
+        return serialize.pack_value(value, known, arena)
     except Exception as error:  # noqa: BLE001 - as above
         where, part, reason = next(_inside(value, f"the result of rank {rank}"), ("the result", value, error))
         raise CannotTravelError(_sentence(where, part, "the notebook", reason)) from None
@@ -55,7 +59,7 @@ def _sentence(where: str, value: Any, target: str, reason: BaseException) -> str
 def _failure(value: Any) -> BaseException | None:
     """Why a value cannot be sent; None when it can."""
     try:
-        serialize.pack_call(_nothing, (value,))
+        serialize.pack_call(_nothing, (value,)).arena.close()
     except Exception as error:  # noqa: BLE001 - any reason is a reason
         return error
     return None

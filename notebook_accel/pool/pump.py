@@ -17,7 +17,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from notebook_accel.pool import memory_events
@@ -104,13 +104,13 @@ class Pump(threading.Thread):
 
     def _message(self, ends: Ends) -> None:
         try:
-            message = ends.control.receive()
+            message, descriptors = ends.control.receive_with_descriptors()
         except (EOFError, OSError):
             self._forget(ends.control.fileno())  # it is ending: its status will say how
             return
         # What it wrote before it sent this comes first.
         self._drain(ends, ended=isinstance(message, Returned | Raised))
-        self.events.put(message)
+        self.events.put(replace(message, large=descriptors[0]) if descriptors else message)
 
     def _probed(self, ends: Ends) -> None:
         try:

@@ -11,18 +11,23 @@ Results go back by value too, but classes that came from the notebook go by iden
 
 from __future__ import annotations
 
+import contextlib
+import dis
 import io
 import linecache
 import pickle
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 from cloudpickle import cloudpickle as internals
+
+from notebook_accel.pool import arena as arenas
+from notebook_accel.pool.arena import Arena, Mapped
 
 MAIN_FILE = "main.py"
 DEFINITIONS_FILE = "definitions.pkl"
@@ -39,23 +44,35 @@ load_definitions(Path(__file__).parent, globals())
 
 @dataclass(frozen=True)
 class Packed:
-    """A call, ready to be sent: `payload` runs it, `definitions` is for processes that only need the classes."""
+    """A call, ready to be sent: `payload` runs it, `definitions` is for processes that only need the classes.
+
+    Both refer to large values in `arena`.
+    """
 
     payload: bytes
     definitions: bytes
+    arena: Arena
+    modules: frozenset[str]
+    """The modules that a worker imports for it."""
 
 
 class Pickler(cloudpickle.Pickler):
-    """cloudpickle that keeps the file names of code, and sends tensors as CPU tensors."""
+    """cloudpickle that keeps the file names of code, sends tensors as CPU tensors, and large ones by `arena`."""
 
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, arena: Arena) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
         self.files: set[str] = set()
+        self.modules: set[str] = set()
+        self._arena = arena
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.CodeType):
             return self._code(obj)
-        if (reduced := _tensor_on_cpu(obj)) is not None:
+        if isinstance(obj, types.ModuleType):
+            self.modules.add(obj.__name__)
+        elif isinstance(obj, (type, types.FunctionType, types.BuiltinFunctionType)) and obj.__module__:
+            self.modules.add(obj.__module__)
+        if (reduced := _tensor_on_cpu(obj) or arenas.reduced(obj, self._arena)) is not None:
             return reduced
         return super().reducer_override(obj)
 
@@ -63,14 +80,15 @@ class Pickler(cloudpickle.Pickler):
         # cloudpickle blanks the file name; with it, a traceback in a rank shows the cell and its line.
         constructor, values = internals._code_reduce(code)
         self.files.add(code.co_filename)
+        self.modules |= {step.argval for step in dis.get_instructions(code) if step.opname == "IMPORT_NAME"}
         return constructor, tuple(code.co_filename if value == "<dynamic-code>" else value for value in values)
 
 
 class CallPickler(Pickler):
     """From the notebook to a worker: `__main__`'s globals become those of the worker's `__main__`."""
 
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
+    def __init__(self, file: io.BytesIO, arena: Arena) -> None:
+        super().__init__(file, arena)
         self.definitions: dict[str, Any] = {}
         self._namespace = vars(sys.modules["__main__"])
         self._marker = {"__name__": "__main__"}
@@ -92,8 +110,8 @@ class CallPickler(Pickler):
 class ResultPickler(Pickler):
     """From a worker to the notebook; `known` are the classes that came from there."""
 
-    def __init__(self, file: io.BytesIO, known: Mapping[type, str]) -> None:
-        super().__init__(file)
+    def __init__(self, file: io.BytesIO, arena: Arena, known: Mapping[type, str]) -> None:
+        super().__init__(file, arena)
         self._known = known
 
     def reducer_override(self, obj: Any) -> Any:
@@ -117,42 +135,52 @@ class Unpickler(pickle.Unpickler):
 
 def pack_call(function: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any] | None = None) -> Packed:
     """A call as bytes. Raises whatever pickling raises; `preflight.pack` turns that into names."""
-    buffer = io.BytesIO()
-    pickler = CallPickler(buffer)
+    buffer, arena = io.BytesIO(), Arena()
+    pickler = CallPickler(buffer, arena)
     # Three dumps, one memo: the same objects on the other side, and definitions that need no arguments.
     pickler.dump((function, tuple(args), dict(kwargs or {})))
     pickler.dump(dict(pickler.definitions))
     sources = {name: text for name in pickler.files if (text := "".join(linecache.getlines(name)))}
     pickler.dump(sources)
-    return Packed(buffer.getvalue(), _pack_definitions(pickler.definitions, sources))
+    definitions = _pack_definitions(pickler.definitions, sources, arena)
+    arena.sealed()
+    return Packed(buffer.getvalue(), definitions, arena, frozenset(pickler.modules))
 
 
-def load_call(payload: bytes, namespace: dict[str, Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """The call that `pack_call` packed; its definitions are put into `namespace`, a worker's `__main__`."""
+def load_call(
+    payload: bytes, namespace: dict[str, Any], descriptor: int | None = None
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """The call that `pack_call` packed; its definitions are put into `namespace`, a worker's `__main__`.
+
+    `descriptor` is that of the file with its large values, which stays the caller's to close.
+    """
     unpickler = Unpickler(payload, namespace)
-    function, args, kwargs = unpickler.load()
-    namespace.update(unpickler.load())
-    show_sources(unpickler.load())
+    with _reading(descriptor):
+        function, args, kwargs = unpickler.load()
+        namespace.update(unpickler.load())
+        show_sources(unpickler.load())
     return function, args, kwargs
 
 
 def load_definitions(folder: Path, namespace: dict[str, Any]) -> None:
     """Fill a DataLoader worker's `__mp_main__` with the notebook's classes and functions."""
     unpickler = Unpickler((folder / DEFINITIONS_FILE).read_bytes(), namespace)
-    namespace.update(unpickler.load())
-    show_sources(unpickler.load())
+    with _reading(None):
+        namespace.update(unpickler.load())
+        show_sources(unpickler.load())
 
 
-def pack_value(value: Any, known: Mapping[type, str]) -> bytes:
-    """A result as bytes, for `load_value` in the notebook."""
+def pack_value(value: Any, known: Mapping[type, str], arena: Arena) -> bytes:
+    """A result as bytes, for `load_value` in the notebook; its large parts go into `arena`."""
     buffer = io.BytesIO()
-    ResultPickler(buffer, known).dump(value)
+    ResultPickler(buffer, arena, known).dump(value)
     return buffer.getvalue()
 
 
-def load_value(data: bytes) -> Any:
-    """A result that a worker sent."""
-    return pickle.loads(data)
+def load_value(data: bytes, descriptor: int | None = None) -> Any:
+    """A result that a worker sent; `descriptor` is that of the file with its large parts."""
+    with _reading(descriptor):
+        return pickle.loads(data)
 
 
 def known_classes() -> dict[type, str]:
@@ -174,9 +202,19 @@ def show_sources(sources: Mapping[str, str]) -> None:
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 
 
-def _pack_definitions(definitions: Mapping[str, Any], sources: Mapping[str, str]) -> bytes:
+@contextlib.contextmanager
+def _reading(descriptor: int | None) -> Iterator[None]:
+    """Have large values come from this file for the time of a block."""
+    before, arenas.loading = arenas.loading, Mapped(descriptor)
+    try:
+        yield
+    finally:
+        arenas.loading = before
+
+
+def _pack_definitions(definitions: Mapping[str, Any], sources: Mapping[str, str], arena: Arena) -> bytes:
     buffer = io.BytesIO()
-    pickler = CallPickler(buffer)
+    pickler = CallPickler(buffer, arena)
     pickler.dump(dict(definitions))
     pickler.dump(dict(sources))
     return buffer.getvalue()

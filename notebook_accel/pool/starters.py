@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from pathlib import Path
 
 from notebook_accel.config import environ
@@ -54,8 +55,10 @@ class Starter(ABC):
 class ForkHost(Starter):
     """Workers forked from the preloaded host: ready in milliseconds, whatever the kernel has done."""
 
-    def __init__(self) -> None:
-        self.client, why = host_client.current()
+    def __init__(self, modules: Iterable[str] = ()) -> None:
+        """`modules`: what the calls to come import; the host loads it once for all workers."""
+        self._modules = frozenset(modules)
+        self.client, why = host_client.current(self._modules)
         if why:
             self.notice = f"Workers start from a renewed host: {why}."
 
@@ -66,7 +69,7 @@ class ForkHost(Starter):
 
     def start(self, folder: str, control: socket.socket, stdout: int, stderr: int) -> Child:
         if not self.client.alive:  # it was killed, or renewed, since an earlier attempt of this run
-            self.client, _ = host_client.current()
+            self.client, _ = host_client.current(self._modules)
         status, theirs = os.pipe()
         try:
             self.client.fork(folder, control, stdout, stderr, theirs)

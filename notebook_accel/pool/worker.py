@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from notebook_accel.pool import ambient, capture, frames, here, preflight, serialize, shell
+from notebook_accel.pool.arena import Arena, announce
 from notebook_accel.pool.events import Raised, Returned
 from notebook_accel.pool.probe import Probe
 from notebook_accel.pool.spec import Entered, Stop, Task, WorkerSpec
@@ -64,10 +65,10 @@ class Worker:
     def run(self) -> None:
         """Serve calls until told to stop. Raises EOFError when the pool is gone."""
         while True:
-            message = self._channel.receive()
+            message, descriptors = self._channel.receive_with_descriptors()
             if isinstance(message, Stop):
                 return self._end(message.ok)
-            self._serve(message)
+            self._serve(message, *descriptors)
 
     def _set_up(self, descriptors: list[int]) -> types.ModuleType:
         here.enter((self._spec.rank, self._spec.world_size))
@@ -83,27 +84,31 @@ class Worker:
             self._broken = frames.pack(error)
         return main
 
-    def _serve(self, task: Task) -> None:
-        rank = self._spec.rank
+    def _serve(self, task: Task, large: int | None = None) -> None:
+        """Run a call and answer it; `large` is the file with its large values, kept open for spawned grandchildren."""
+        rank, arena = self._spec.rank, Arena()
         try:
-            answer: Returned | Raised = Returned(rank, task.number, self._call(task.payload))
+            answer: Returned | Raised = Returned(rank, task.number, self._call(task.payload, large, arena))
         except BaseException as error:  # noqa: BLE001 - whatever a call raises is its outcome
             answer = Raised(rank, task.number, self._broken or frames.pack(self._seen_as(error)))
         shell.end_call()
         capture.flush()
-        self._channel.send(answer)
+        self._channel.send(answer, arena.descriptors)
+        arena.close()
 
-    def _call(self, payload: bytes) -> bytes:
+    def _call(self, payload: bytes, large: int | None, arena: Arena) -> bytes:
         if self._broken is not None:
             raise RuntimeError("this worker could not be set up")
         self._running, self._interrupted = True, False
         try:
-            function, args, kwargs = serialize.load_call(payload, vars(self._main))
+            if large is not None:
+                announce(large)
+            function, args, kwargs = serialize.load_call(payload, vars(self._main), large)
             known = serialize.known_classes()
             value = _run(function, args, kwargs)
         finally:
             self._running = False
-        return preflight.pack_result(value, known, self._spec.rank)
+        return preflight.pack_result(value, known, self._spec.rank, arena)
 
     def _on_interrupt(self, signum: int, frame: types.FrameType | None) -> None:
         # Between calls there is nothing of the user's to interrupt, and our own loop must live on.

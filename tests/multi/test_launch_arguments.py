@@ -59,7 +59,7 @@ def test_more_than_the_gpus(monkeypatch):
 
     two = Machine(cpus=8, devices=("H200", "H200"), device_kind="cuda")
     real = starting.starter
-    monkeypatch.setattr(starting, "starter", lambda config: (real(config)[0], two))
+    monkeypatch.setattr(starting, "starter", lambda config, modules: (real(config)[0], two))
     with pytest.raises(ConfigError, match=r"`num_processes=4` \(from the call\) needs 4 GPUs, this machine has 2"):
         notebook_launcher(train, num_processes=4)
 
