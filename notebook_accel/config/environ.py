@@ -67,6 +67,11 @@ def replace(environment: Mapping[str, str]) -> None:
             os.environ[name] = value
 
 
+def put(name: str, value: str) -> None:
+    """Set one variable (in a worker, which owns its process)."""
+    os.environ[name] = value
+
+
 @contextlib.contextmanager
 def patched(changes: Mapping[str, str]) -> Iterator[None]:
     """Set variables for the time of a block, then put back exactly what was there."""
