@@ -1,41 +1,52 @@
 """Talking between ranks about nested data.
 
 Every function takes data on each rank and gives each rank its answer; a process without peers gets its
-own data back. Data of several tensors is taken apart here, and only `_exchange`, `_send`, `_add` and
-`_each` hand tensors to torch: always contiguous on both sides, because gloo silently mixes up dense
+own data back. A header goes first, so that ranks which do not mean the same get an exception and not wrong
+data; then all tensors travel as one run of bytes (`_exchange`, `_send`, `_each`, `hand_out`; `_add` adds up
+one run of numbers for each type). Bytes are always contiguous on both sides: gloo silently mixes up dense
 tensors whose dimensions are permuted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from notebook_accel.comm import groups, header, packing, tree
 from notebook_accel.comm import process as processes
-from notebook_accel.comm import tree
 from notebook_accel.comm.process import Process
-from notebook_accel.errors import ConfigError
+from notebook_accel.errors import CommError, ConfigError
+
+COMPANY = "company"
+"""Where upper layers leave a function that gives the ranks to talk to, when not all can take part: it takes
+the operation's name and the process, and returns a process of fewer ranks, or raises."""
 
 
 def gather(data: Any, *, process: Process | None = None) -> Any:
     """The tensors of all ranks, concatenated in rank order along the first dimension, on every rank.
 
     Tensors must have the same shape on all ranks (see `pad_across_processes`); single numbers become a
-    vector with one entry for each rank. Raises `ArgumentTypeError` if `data` holds anything but tensors.
+    vector with one entry for each rank. Raises `ArgumentTypeError` if `data` holds anything but tensors,
+    and `CommError` on every rank if ranks differ.
     """
-    tree.require_tensors(data, "gather")
-    process = _joined(process)
+    process = _joined(process, "gather")
     if process.alone:
+        tree.require_tensors(data, "gather")
         return data
-    return tree.with_tensors(data, [torch.cat(parts) for parts in _exchange(tree.tensors(data), process)])
+    with _told(process):
+        tree.require_tensors(data, "gather")
+        tensors = tree.tensors(data)
+    header.agree(process, "gather", tree.layout(data), packing.size(tensors))
+    return tree.with_tensors(data, _exchange(tensors, process))
 
 
 def gather_object(data: Any, *, process: Process | None = None) -> Any:
     """The objects of all ranks: lists are joined in rank order, anything else gives one entry for each rank."""
-    process = _joined(process)
+    process = _joined(process, "gather_object")
     if process.alone:
         return data
     found = _each(data, process)
@@ -46,35 +57,72 @@ def gather_object(data: Any, *, process: Process | None = None) -> Any:
 
 def reduce(data: Any, reduction: str = "mean", scale: float = 1.0, *, process: Process | None = None) -> Any:
     """The sum or mean over all ranks, times `scale`; "none" gives each rank its own data, times `scale`."""
-    if reduction not in ("sum", "mean", "none"):
-        raise ConfigError(f"`reduction={reduction!r}` cannot be: use 'sum', 'mean' or 'none'.")
-    tree.require_tensors(data, "reduce")
-    process = _joined(process)
+    process = _joined(process, "reduce")
+    with _told(process):
+        if reduction not in ("sum", "mean", "none"):
+            raise ConfigError(f"`reduction={reduction!r}` cannot be: use 'sum', 'mean' or 'none'.")
+        tree.require_tensors(data, "reduce")
+        tensors = tree.tensors(data)
     size = process.world_size if reduction == "mean" else 1
 
     def finish(tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor / size if size > 1 else tensor
         return tensor * scale if scale != 1.0 else tensor
 
-    alike = process.alone or reduction == "none"
-    sums = [tensor.detach().clone() for tensor in tree.tensors(data)] if alike else _add(tree.tensors(data), process)
+    if process.alone or reduction == "none":
+        sums = [tensor.detach().clone() for tensor in tensors]
+    else:
+        header.agree(process, "reduce", tree.layout(data), packing.size(tensors))
+        sums = _add(tensors, process)
     return tree.with_tensors(data, [finish(tensor) for tensor in sums])
 
 
 def broadcast(data: Any, from_process: int = 0, *, process: Process | None = None) -> Any:
     """The tensors of rank `from_process`, on every rank. All ranks give tensors of the same shapes and types."""
-    process = _joined(process)
+    process = _joined(process, "broadcast")
     if process.alone:
         return data
+    header.agree(process, "broadcast", (*tree.layout(data), from_process), 0)
     return tree.with_tensors(data, _send(tree.tensors(data), from_process, process))
 
 
 def broadcast_object_list(data: list[Any], from_process: int = 0, *, process: Process | None = None) -> list[Any]:
     """The objects of rank `from_process`, put into the list `data` of every rank, which is also returned."""
-    process = _joined(process)
+    process = _joined(process, "broadcast_object_list")
     if not process.alone:
-        dist.broadcast_object_list(data, src=from_process, device=_carrier(process))
+        is_source = process.rank == from_process
+        parts = [data if rank != from_process else None for rank in range(process.world_size)]
+        received = hand_out(parts if is_source else None, from_process, process=process)
+        if not is_source:
+            data[:] = received
     return data
+
+
+def hand_out(
+    parts: Sequence[Any] | None, from_process: int = 0, *, process: Process | None = None, device: Any = None
+) -> Any:
+    """The object that rank `from_process` has for this rank in `parts`; the others give None.
+
+    Its tensors arrive on `device`, by default on the CPU.
+    """
+    process = _joined(process, "hand_out")
+    if process.alone:
+        return parts[0] if parts is not None else None
+    with _told(process):
+        packed = [packing.encode(part) for part in parts] if parts is not None else []
+    sizes = header.agree(process, "hand_out", ("from", from_process), max(map(torch.numel, packed), default=0))
+    carrier = _carrier(process)
+    if sizes is None:
+        size = torch.tensor([max(map(torch.numel, packed), default=0)], device=carrier)
+        dist.broadcast(size, src=from_process, group=_payload(process))
+        length = int(size)
+    else:
+        length = sizes[from_process]
+    row = torch.empty(length, dtype=torch.uint8, device=carrier)
+    rows = [_filled(part, length, carrier) for part in packed] or None
+    with _waiting(process, "hand_out"):
+        dist.scatter(row, rows, src=from_process, group=_payload(process))
+    return tree.send_to_device(packing.decode(row), device or "cpu")
 
 
 def pad_across_processes(
@@ -85,87 +133,149 @@ def pad_across_processes(
     The filling is `pad_index`, behind the data, or before it with `pad_first`. Tensors without that
     dimension stay as they are.
     """
-    process = _joined(process)
+    process = _joined(process, "pad_across_processes")
     if process.alone:
         return data
-    sizes = torch.tensor([_size(tensor, dim) for tensor in tree.tensors(data)], dtype=torch.int64)
-    largest = torch.stack(_exchange([sizes], process)[0]).amax(0).tolist() if len(sizes) else []
-    padded = [_pad(tensor, dim, size, pad_index, pad_first) for tensor, size in zip(tree.tensors(data), largest)]
+    with _told(process):
+        tree.require_tensors(data, "pad_across_processes")
+        tensors = tree.tensors(data)
+        sizes = torch.tensor([_size(tensor, dim) for tensor in tensors], dtype=torch.int64)
+    header.agree(process, "pad_across_processes", _with_any_size(tree.layout(data), dim))
+    if not tensors:
+        return data
+    rows = _rows(packing.pack([sizes], _carrier(process)), process, "pad_across_processes")
+    largest = packing.unpack_rows(rows, [sizes])[0].view(process.world_size, -1).amax(0).tolist()
+    padded = [_pad(tensor, dim, size, pad_index, pad_first) for tensor, size in zip(tensors, largest)]
     return tree.with_tensors(data, padded)
 
 
 def wait_for_everyone(*, process: Process | None = None) -> None:
     """Return when all ranks have come here."""
-    process = _joined(process)
-    if process.alone:
+    process = _joined(process, "wait_for_everyone")
+    # Having heard a header from each rank is knowing that all are here.
+    if process.alone or header.agree(process, "wait_for_everyone") is not None:
         return
     if process.device.type == "cuda":
-        dist.barrier(device_ids=[process.device.index or 0])
+        dist.barrier(group=_payload(process), device_ids=[process.device.index or 0])
     else:
-        dist.barrier()
+        dist.barrier(group=_payload(process))
 
 
-def _joined(process: Process | None) -> Process:
+def _joined(process: Process | None, operation: str) -> Process:
     process = process or processes.current()
-    if not process.alone:
+    if process.alone:
+        return process
+    if not groups.ready(process):
         processes.join(process)
-    return process
+    company: Callable[[str, Process], Process] | None = process.attached.get(COMPANY)
+    return process if company is None else company(operation, process)
+
+
+@contextlib.contextmanager
+def _told(process: Process) -> Iterator[None]:
+    """A block before the header: should it fail on this rank only, the others learn of it and do not wait."""
+    try:
+        yield
+    except Exception as error:
+        header.announce(process, error)
+        raise
+
+
+@contextlib.contextmanager
+def _waiting(process: Process, operation: str) -> Iterator[None]:
+    """A block that exchanges data: what torch raises in it says which operation it was."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise CommError(
+            f"{operation} ({header.call_site()}) failed on rank {process.rank} while data was exchanged: {error}"
+        ) from error
+
+
+def _payload(process: Process) -> Any:
+    return groups.of(process).payload
 
 
 def _carrier(process: Process) -> torch.device:
-    """Where tensors must lie to travel: nccl carries only what is on the GPU."""
-    return process.device if dist.get_backend() == "nccl" else torch.device("cpu")
+    """Where tensors must lie to travel: nccl carries only what is on the GPU, gloo only what is not."""
+    return process.device if groups.of(process).has_nccl else torch.device("cpu")
 
 
-def _packed(tensor: torch.Tensor, process: Process) -> torch.Tensor:
-    """A private, contiguous copy that the backend can carry."""
-    tensor = tensor.detach()
-    device = process.device if dist.get_backend() == "nccl" else tensor.device
-    return tensor.to(device, copy=True, memory_format=torch.contiguous_format)
+def _rows(mine: torch.Tensor, process: Process, operation: str) -> torch.Tensor:
+    """The bytes of all ranks, a row for each; all ranks have equally many."""
+    rows = mine.new_empty(process.world_size, mine.numel())
+    if mine.numel():
+        with _waiting(process, operation):
+            # The group's own method: torch's function around it takes as long again for small data.
+            _payload(process).allgather([list(rows.unbind(0))], [mine]).wait()
+    return rows
 
 
-def _exchange(tensors: Iterable[torch.Tensor], process: Process) -> list[list[torch.Tensor]]:
-    """For each tensor, those of all ranks in rank order."""
-    return [_exchange_one(tensor, process) for tensor in tensors]
+def _exchange(tensors: list[torch.Tensor], process: Process) -> list[torch.Tensor]:
+    """For each tensor, those of all ranks, joined."""
+    return packing.unpack_rows(_rows(packing.pack(tensors, _carrier(process)), process, "gather"), tensors)
 
 
-def _exchange_one(tensor: torch.Tensor, process: Process) -> list[torch.Tensor]:
-    mine = _packed(tensor, process)
-    mine = mine if mine.ndim else mine[None]
-    all_of_them = [torch.empty_like(mine) for _ in range(process.world_size)]
-    dist.all_gather(all_of_them, mine)
-    return [part.to(tensor.device) for part in all_of_them]
+def _add(tensors: list[torch.Tensor], process: Process) -> list[torch.Tensor]:
+    """For each tensor, the sum over all ranks; truth values are counted."""
+    numbers = [tensor.detach().long() if tensor.dtype is torch.bool else tensor.detach() for tensor in tensors]
+    sums: list[torch.Tensor | None] = [None] * len(numbers)
+    for dtype in dict.fromkeys(tensor.dtype for tensor in numbers):
+        places = [place for place, tensor in enumerate(numbers) if tensor.dtype is dtype]
+        total = torch.cat([numbers[place].to(_carrier(process)).reshape(-1) for place in places])
+        with _waiting(process, "reduce"):
+            dist.all_reduce(total, group=_payload(process))
+        for place, part in zip(places, total.split([numbers[place].numel() for place in places])):
+            sums[place] = part.view(numbers[place].shape).to(numbers[place].device)
+    return sums  # type: ignore[return-value]
 
 
-def _add(tensors: Iterable[torch.Tensor], process: Process) -> list[torch.Tensor]:
-    """For each tensor, the sum over all ranks."""
-    sums = []
-    for tensor in tensors:
-        total = _packed(tensor.long() if tensor.dtype is torch.bool else tensor, process)
-        dist.all_reduce(total)
-        sums.append(total.to(tensor.device))
-    return sums
-
-
-def _send(tensors: Iterable[torch.Tensor], source: int, process: Process) -> list[torch.Tensor]:
+def _send(tensors: list[torch.Tensor], source: int, process: Process) -> list[torch.Tensor]:
     """For each tensor, that of rank `source`."""
-    received = []
-    for tensor in tensors:
-        copy = _packed(tensor, process)
-        dist.broadcast(copy, src=source)
-        received.append(copy.to(tensor.device))
-    return received
+    packed = packing.pack(tensors, _carrier(process)).clone()
+    with _waiting(process, "broadcast"):
+        dist.broadcast(packed, src=source, group=_payload(process))
+    found = packing.unpack_rows(packed[None], tensors)
+    return [part.view(tensor.shape) for part, tensor in zip(found, tensors)]
 
 
 def _each(data: Any, process: Process) -> list[Any]:
     """The objects of all ranks, in rank order."""
-    found: list[Any] = [None] * process.world_size
-    dist.all_gather_object(found, data)
-    return found
+    with _told(process):
+        packed = packing.encode(data)
+    sizes = header.agree(process, "gather_object", None, packed.numel())
+    if sizes is None:
+        found: list[Any] = [None] * process.world_size
+        dist.all_gather_object(found, data, group=_payload(process))
+        return found
+    carrier = _carrier(process)
+    rows = _rows(_filled(packed, max(sizes), carrier), process, "gather_object").cpu()
+    return [packing.decode(row[:size]) for row, size in zip(rows, sizes)]
+
+
+def _filled(packed: torch.Tensor, length: int, device: torch.device) -> torch.Tensor:
+    """`packed` on `device`, with zeros behind it."""
+    if packed.numel() == length and packed.device == device:
+        return packed
+    row = torch.zeros(length, dtype=torch.uint8, device=device)
+    row[: packed.numel()] = packed
+    return row
 
 
 def _size(tensor: torch.Tensor, dim: int) -> int:
     return tensor.shape[dim] if -tensor.ndim <= dim < tensor.ndim else 0
+
+
+def _with_any_size(layout: Any, dim: int) -> Any:
+    """`layout` without the size of dimension `dim` of its tensors, which may differ."""
+    if layout[0] == "tensor":
+        shape = list(layout[2])
+        if -len(shape) <= dim < len(shape):
+            shape[dim] = "any"
+        return (*layout[:2], tuple(shape))
+    if layout[0] == "value":
+        return layout
+    return (*layout[:2], tuple(_with_any_size(part, dim) for part in layout[2]))
 
 
 def _pad(tensor: torch.Tensor, dim: int, size: int, filling: float, first: bool) -> torch.Tensor:

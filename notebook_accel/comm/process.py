@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from notebook_accel.comm import groups
 from notebook_accel.comm.links import Links
 from notebook_accel.config import accelerate_names, environ
 from notebook_accel.config.schema import RunConfig
@@ -45,6 +46,8 @@ class Process:
     """What upper layers keep for as long as this process is the current one."""
     links: Links = field(default_factory=Links, compare=False, repr=False)
     """The sockets of its groups."""
+    debug: bool = False
+    """Whether ranks compare what they send also where that costs more than a little (nccl)."""
     farewells: list[Callable[[], None]] = field(default_factory=list, compare=False, repr=False)
     """What upper layers must do before the group ends; may be called more than once."""
 
@@ -134,6 +137,8 @@ def join(process: Process) -> None:
         _adopt(process)
     elif not process.alone:
         _create(process)
+    if not process.alone:
+        groups.of(process)
     if not process.alone and not process.launched and _AT_EXIT not in process.attached:
         process.attached[_AT_EXIT] = True  # a launched worker is told when to leave
         atexit.register(leave_group, process)
@@ -181,6 +186,9 @@ def leave_group(process: Process) -> None:
     if dist.is_available() and dist.is_initialized():
         for farewell in process.farewells:
             farewell()
+        if groups.failed(process):
+            process.links.cut()  # nobody may ever come to hear of the failure, and the group would wait for them
+        groups.forget(process)
         dist.destroy_process_group()
 
 

@@ -53,6 +53,33 @@ def with_tensors(data: Any, new: Iterable[torch.Tensor]) -> Any:
     return map_tensors(lambda _: next(replacements), data)
 
 
+def layout(data: Any) -> Any:
+    """How `data` is built, with the types and shapes of its tensors: equal for data that collectives can join."""
+    if isinstance(data, torch.Tensor):
+        return ("tensor", str(data.dtype), tuple(data.shape))
+    if isinstance(data, Mapping):
+        keys = tuple(key if isinstance(key, (str, int)) else type(key).__name__ for key in data)
+        return (type(data).__name__, keys, tuple(layout(value) for value in data.values()))
+    if isinstance(data, (list, tuple)):
+        return (type(data).__name__, (), tuple(layout(item) for item in data))
+    if dataclasses.is_dataclass(data) and not isinstance(data, type):
+        names = tuple(item.name for item in dataclasses.fields(data))
+        return (type(data).__name__, names, tuple(layout(getattr(data, name)) for name in names))
+    return ("value", type(data).__name__)
+
+
+def describe(built: Any) -> str:
+    """What `layout` gave, for people."""
+    if built[0] == "tensor":
+        return f"{built[1].removeprefix('torch.')}{list(built[2])}"
+    if built[0] == "value":
+        return str(built[1])
+    kind, keys, parts = built
+    texts = [describe(part) for part in parts]
+    inside = ", ".join(f"{key}: {text}" for key, text in zip(keys, texts)) if keys else ", ".join(texts)
+    return f"{kind}({inside})"
+
+
 def require_tensors(data: Any, name: str) -> None:
     """Raise `ArgumentTypeError` if `data`, which was given to `name`, holds anything but tensors."""
     for leaf in leaves(data):
@@ -99,13 +126,79 @@ def find_batch_size(data: Any) -> int | None:
     return next((leaf.shape[0] for leaf in tensors(data) if leaf.ndim), None)
 
 
-def slice_tensors(data: Any, part: slice) -> Any:
-    """`data` with every tensor cut to `part` of its first dimension; single numbers stay whole."""
-    return map_tensors(lambda tensor: tensor[part] if tensor.ndim else tensor, data)
+def ignorant_find_batch_size(data: Any) -> int | None:
+    """The same as `find_batch_size`, which raises for nothing either."""
+    return find_batch_size(data)
+
+
+def find_device(data: Any) -> torch.device | None:
+    """The device of the first tensor in `data`, or None."""
+    return next((leaf.device for leaf in tensors(data)), None)
+
+
+def is_torch_tensor(data: Any) -> bool:
+    """Whether `data` is a tensor."""
+    return isinstance(data, torch.Tensor)
+
+
+def recursively_apply(
+    func: Callable[..., Any],
+    data: Any,
+    *args: Any,
+    test_type: Callable[[Any], bool] = is_torch_tensor,
+    error_on_other_type: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """`data` with `func(leaf, *args, **kwargs)` in place of each leaf that `test_type` accepts.
+
+    Other leaves stay, or raise `ArgumentTypeError` with `error_on_other_type`.
+    """
+
+    def apply(leaf: Any) -> Any:
+        if test_type(leaf):
+            return func(leaf, *args, **kwargs)
+        if error_on_other_type:
+            raise ArgumentTypeError(
+                f"{getattr(func, '__name__', func)} got a {type(leaf).__name__}, for which "
+                f"{getattr(test_type, '__name__', test_type)} is false. Leave it out, or drop `error_on_other_type`."
+            )
+        return leaf
+
+    return map_leaves(apply, data)
+
+
+def listify(data: Any) -> Any:
+    """`data` with every tensor as a list of numbers."""
+    return map_tensors(lambda tensor: tensor.detach().tolist(), data)
+
+
+def slice_tensors(
+    data: Any, tensor_slice: slice, process_index: int | None = None, num_processes: int | None = None
+) -> Any:
+    """`data` with every tensor cut to `tensor_slice` of its first dimension; single numbers stay whole.
+
+    The last two arguments are not needed; a `slice_fn_for_dispatch` gets them.
+    """
+    return map_tensors(lambda tensor: tensor[tensor_slice] if tensor.ndim else tensor, data)
+
+
+def pad_input_tensors(tensor: Any, batch_size: int, num_processes: int, dim: int = 0) -> Any:
+    """(Nested) tensors of `batch_size` rows along `dim`, the last row repeated up to a multiple of `num_processes`."""
+    missing = -batch_size % num_processes
+
+    def pad(item: torch.Tensor) -> torch.Tensor:
+        if not missing or not item.ndim:
+            return item
+        last = item.narrow(dim, item.shape[dim] - 1, 1)
+        return torch.cat([item, *[last] * missing], dim)
+
+    return map_tensors(pad, tensor)
 
 
 def concatenate(parts: list[Any], dim: int = 0) -> Any:
     """Equally built batches put together along `dim`; single numbers become a vector."""
+    if len(parts) == 1:
+        return parts[0]
     columns = zip(*[tensors(part) for part in parts])
     return with_tensors(parts[0], [torch.cat([_at_least_1d(item) for item in column], dim) for column in columns])
 

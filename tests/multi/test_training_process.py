@@ -116,6 +116,7 @@ def test_some_things_happen_on_some_ranks(tmp_path: Path, capfd: pytest.CaptureF
 
 
 SCRIPT = """
+import sys
 import torch
 from notebook_accel import Accelerator, PartialState
 from notebook_accel.utils import set_seed
@@ -130,7 +131,7 @@ for batch in loader:
     optimizer.zero_grad()
     seen += accelerator.gather_for_metrics(batch).flatten().tolist()
 rank, size = accelerator.process_index, accelerator.num_processes
-print("RANK", rank, size, accelerator.device, accelerator.distributed_type, seen)
+sys.stdout.write(f"RANK {rank} {size} {accelerator.device} {accelerator.distributed_type} {seen}\\n")
 if {end}:
     accelerator.end_training()
 """

@@ -25,12 +25,12 @@ def test_a_call_in_place_leaves_everything_as_it_was(ok: bool) -> None:
     before, threads = processes.use(None), torch.get_num_threads()
     try:
         config = resolve({"mixed_precision": "bf16"})
-        leave = bootstrap.enter({**PLACE, "config": config})
+        entered = bootstrap.enter({**PLACE, "config": config})
         assert processes.current().config is config
         assert processes.current().launched
         dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
         assert torch.get_num_threads() == threads
-        leave(ok)
+        entered.leave(ok)
         assert not processes.is_set()
         assert not dist.is_initialized()
         assert torch.get_num_threads() == threads
@@ -41,7 +41,7 @@ def test_a_call_in_place_leaves_everything_as_it_was(ok: bool) -> None:
 def test_a_group_that_was_there_stays() -> None:
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
     try:
-        bootstrap.enter(PLACE)(True)
+        bootstrap.enter(PLACE).leave(True)
         assert dist.is_initialized()
     finally:
         processes.leave_group(processes.Process())
@@ -56,9 +56,9 @@ def test_a_worker_takes_its_share_of_the_processors(
     if asked is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", asked)
     try:
-        leave = bootstrap.enter({**PLACE, "local_world_size": 2, "store": str(tmp_path / "store")})
+        entered = bootstrap.enter({**PLACE, "local_world_size": 2, "store": str(tmp_path / "store")})
         assert torch.get_num_threads() == (threads or max(1, (os.cpu_count() or 1) // 2))
-        leave(True)
+        entered.leave(True)
     finally:
         torch.set_num_threads(before)
 
@@ -75,14 +75,14 @@ def test_rank_0_serves_code_that_makes_its_own_group(tmp_path: Path) -> None:
     port = listener.getsockname()[1]
     place = {**PLACE, "store": str(tmp_path / "store"), "master_addr": "127.0.0.1", "master_port": str(port)}
     threads = torch.get_num_threads()
-    leave = bootstrap.enter({**place, "listen_fd": listener.detach()})
+    entered = bootstrap.enter({**place, "listen_fd": listener.detach()})
     try:
         guest = dist.TCPStore("127.0.0.1", port, None, False)
         guest.set("key", "value")
         assert guest.get("key") == b"value"
         del guest
     finally:
-        leave(True)
+        entered.leave(True)
         torch.set_num_threads(threads)
 
 

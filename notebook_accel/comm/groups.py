@@ -1,0 +1,98 @@
+"""The groups of a process: one carries data, and one of its own carries headers.
+
+Headers travel apart so that a rank which failed can say so without being taken for an answer to something
+else (a gradient that torch adds up at the same moment): on gloo, mixing up two messages of different size
+ends the process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from notebook_accel.comm.process import Process
+
+_GROUPS = "groups"
+_TEAMS = "teams"
+
+
+@dataclass
+class Groups:
+    """What carries the collectives of one process."""
+
+    world: Any
+    """torch's default group at the time; another one means that these are over."""
+    payload: Any
+    control: Any | None
+    """Carries headers; None where none are sent (nccl, unless debugging)."""
+    failures: list[Any] = field(default_factory=list)
+    """Headers that say that this rank has failed, on their way to whom it may concern."""
+
+    @property
+    def has_nccl(self) -> bool:
+        """Whether only tensors on the GPU can travel."""
+        return bool(dist.get_backend(self.payload) == "nccl")
+
+
+def of(process: Process) -> Groups:
+    """The groups of `process`, which has joined its peers."""
+    found: Groups | None = process.attached.get(_GROUPS)
+    if found is None or found.world is not dist.group.WORLD:
+        found = process.attached[_GROUPS] = _create(process, None)
+        process.attached.pop(_TEAMS, None)
+    return found
+
+
+def ready(process: Process) -> bool:
+    """Whether `process` has groups, and torch's own group is still the one that they are for."""
+    found: Groups | None = process.attached.get(_GROUPS)
+    return found is not None and found.world is dist.group.WORLD
+
+
+def team(process: Process, size: int) -> Process:
+    """This rank as one of the first `size` ranks, which act without the others; only these call it."""
+    world = of(process).world
+    teams: dict[int, Process] = process.attached.setdefault(_TEAMS, {})
+    if size not in teams:
+        made = teams[size] = replace(process, world_size=size, attached={}, farewells=[])
+        if size > 1:
+            made.attached[_GROUPS] = _create(process, list(range(size)))
+            made.attached[_GROUPS].world = world
+    return teams[size]
+
+
+def forget(process: Process) -> None:
+    """Let go of the groups, whose connections stay open for as long as anybody holds them."""
+    process.attached.pop(_GROUPS, None)
+    process.attached.pop(_TEAMS, None)
+
+
+def failed(process: Process) -> bool:
+    """Whether this rank has told others of a failure that they may not have heard yet."""
+    found: Groups | None = process.attached.get(_GROUPS)
+    return found is not None and any(not work.is_completed() for work, *_ in found.failures)
+
+
+def _create(process: Process, ranks: list[int] | None) -> Groups:
+    world = dist.group.WORLD
+    some = {} if ranks is None else {"ranks": ranks, "use_local_synchronization": True}
+    nccl = dist.get_backend() == "nccl"
+    with process.links.watch():
+        payload = world if ranks is None else dist.new_group(**some)  # type: ignore[arg-type]
+        timeout = _timeout(world)
+        control = None if nccl and not process.debug else dist.new_group(backend="gloo", timeout=timeout, **some)  # type: ignore[arg-type]
+    return Groups(world, payload, control)
+
+
+def _timeout(group: Any) -> timedelta | None:
+    """How long operations of a gloo group may take; None where that cannot be found out."""
+    try:
+        found = group._get_backend(torch.device("cpu")).options._timeout
+    except (AttributeError, RuntimeError):
+        return None
+    return found if isinstance(found, timedelta) else None

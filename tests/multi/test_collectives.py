@@ -1,0 +1,175 @@
+"""Collectives on two real ranks: every kind of data survives, and what does not fit raises on every rank."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from notebook_accel import Accelerator, debug_launcher
+from notebook_accel.comm import collectives
+from notebook_accel.comm import process as processes
+from notebook_accel.errors import CommError
+from tests.multi.rank_functions import Odd
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def test_nested_data_of_mixed_types_travels_as_one() -> None:
+    def run() -> list[bool]:
+        accelerator = Accelerator()
+        rank = accelerator.process_index
+
+        def make(rank: int) -> Any:
+            return {
+                "flags": torch.tensor([True, rank == 1, False]),
+                "pair": Pair(torch.tensor(rank), torch.full((2, 3), rank + 0.5, dtype=torch.bfloat16).t()),
+                "half": [torch.arange(5, dtype=torch.float16) + rank, torch.empty(0, 2)],
+                "complex": (torch.tensor([1 + 2j]) * (rank + 1)).conj(),
+                "small": torch.tensor([rank], dtype=torch.uint8),
+            }
+
+        found, parts = accelerator.gather(make(rank)), [make(0), make(1)]
+        received = collectives.broadcast(make(rank), 1)
+        return [
+            torch.equal(found["flags"], torch.cat([part["flags"] for part in parts])),
+            found["pair"].first.tolist() == [0, 1] and isinstance(found["pair"], Pair),
+            torch.equal(found["pair"].second, torch.cat([part["pair"].second for part in parts])),
+            torch.equal(found["half"][0], torch.cat([part["half"][0] for part in parts])),
+            found["half"][1].shape == (0, 2),
+            torch.equal(found["complex"], torch.cat([part["complex"] for part in parts])),
+            received["pair"].first.shape == () and received["pair"].first.item() == 1,
+            torch.equal(received["pair"].second, parts[1]["pair"].second),
+        ]
+
+    assert list(debug_launcher(run)) == [[True] * 8] * 2
+
+
+def test_sums_of_mixed_types() -> None:
+    def run() -> Any:
+        accelerator = Accelerator()
+        rank = accelerator.process_index
+        data = [torch.tensor([1.5, rank]), torch.tensor(rank + 1), torch.tensor([True, rank == 1])]
+        sums, means = accelerator.reduce(data), accelerator.reduce(data, "mean", scale=2.0)
+        return [part.tolist() for part in sums], [part.tolist() for part in means]
+
+    assert list(debug_launcher(run)) == [([[3.0, 1.0], 3, [2, 1]], [[3.0, 1.0], 3.0, [2.0, 1.0]])] * 2
+
+
+def test_objects_of_every_kind() -> None:
+    def run() -> Any:
+        accelerator = Accelerator()
+        rank = accelerator.process_index
+
+        class Local:
+            def __init__(self, value: int) -> None:
+                self.value = value
+
+        joined = collectives.gather_object([{"boxes": torch.ones(rank, 4).t(), "name": f"image {rank}"}])
+        single = collectives.gather_object(rank)
+        made = collectives.gather_object({"local": Local(rank)})
+        sent = collectives.broadcast_object_list([rank, "text", torch.arange(3) + rank], 1)
+        shapes = [tuple(item["boxes"].shape) for item in joined]
+        return shapes, single, [item["local"].value for item in made], [sent[0], sent[2].tolist()]
+
+    assert list(debug_launcher(run)) == [([(4, 0), (4, 1)], [0, 1], [0, 1], [1, [1, 2, 3]])] * 2
+
+
+def outcome(function: Any) -> str:
+    """What a call raised, and that it took no time."""
+    began = time.monotonic()
+    try:
+        function()
+    except Exception as error:  # noqa: BLE001 - that is what is looked at
+        slow = " slowly" if time.monotonic() - began > 5 else ""
+        return f"{type(error).__name__}{slow}: {error}"
+    return "nothing raised"
+
+
+def test_ranks_that_differ_all_get_the_same_exception() -> None:
+    def run() -> list[str]:
+        accelerator = Accelerator()
+        rank = accelerator.process_index
+        calls = {
+            "shape": lambda: accelerator.gather({"x": torch.zeros(2 + rank, 3)}),
+            "dtype": lambda: accelerator.reduce(torch.zeros(2, dtype=[torch.float32, torch.bfloat16][rank])),
+            "structure": lambda: accelerator.gather([(torch.zeros(2),), [torch.zeros(2)]][rank]),
+            "keys": lambda: accelerator.gather([{"a": torch.zeros(1)}, {"b": torch.zeros(1)}][rank]),
+            "operation": lambda: [lambda: accelerator.gather(torch.zeros(2)), accelerator.wait_for_everyone][rank](),
+            "wrong argument": lambda: accelerator.gather([torch.zeros(2), "text"][rank]),
+            "wrong reduction": lambda: accelerator.reduce(torch.zeros(2), ["sum", "max"][rank]),
+            "does not travel": lambda: collectives.gather_object([1, (number for number in ())][rank]),
+        }
+        found = [outcome(call) for call in calls.values()]
+        assert accelerator.gather(torch.tensor([rank])).tolist() == [0, 1], "ranks have lost step"
+        return found
+
+    first, second = debug_launcher(run)
+    assert first == second
+    for text, expected in zip(
+        first,
+        (
+            r"CommError: the ranks called gather with different data:\n  rank 0: gather of dict\(x: float32\[2, 3\]\), "
+            r".*test_collectives.py:\d+\n  rank 1: gather of dict\(x: float32\[3, 3\]\), .*pad_across_processes",
+            r"reduce of float32\[2\].*\n.*reduce of bfloat16\[2\]",
+            r"gather of tuple\(float32\[2\]\).*\n.*gather of list\(",
+            r"dict\(a: .*\n.*dict\(b: ",
+            r"different operations:\n  rank 0: gather of float32\[2\], .*\n  rank 1: wait_for_everyone, .*same order",
+            r"ArgumentTypeError: gather takes tensors.*str",
+            r"ConfigError: `reduction='max'`",
+            r"TypeError: cannot pickle 'generator' object",
+        ),
+    ):
+        assert re.search(expected, text, re.DOTALL), text
+
+
+def test_a_failure_of_one_rank_is_raised_on_the_others() -> None:
+    """Where it happened is in the cause."""
+
+    def run() -> tuple[str, str]:
+        accelerator = Accelerator()
+
+        try:
+            if accelerator.process_index == 1:
+                error = Odd(3, "broken sample")
+                collectives.header.announce(accelerator._process, error)
+                raise error
+            accelerator.gather(torch.zeros(1))
+        except Odd as error:
+            return f"{type(error).__name__} {error}", str(error.__cause__)
+        return "", ""
+
+    (first, cause), (second, _) = debug_launcher(run)
+    assert first == second == "Odd broken sample (3)"
+    assert "raised on rank 1" in cause
+
+
+def test_a_team_talks_without_the_others() -> None:
+    def run() -> list[int]:
+        process = processes.current()
+        processes.join(process)
+        if process.rank < 2:
+            team = collectives.groups.team(process, 2)
+            assert collectives.gather(torch.tensor([process.rank]), process=team).tolist() == [0, 1]
+            assert collectives.reduce(torch.tensor(1.0), process=team).item() == 1.0
+        return collectives.gather(torch.tensor([process.rank])).tolist()
+
+    assert list(debug_launcher(run, num_processes=3)) == [[0, 1, 2]] * 3
+
+
+def test_a_rank_that_has_ended_is_named_as_such(tmp_path: Any) -> None:
+    def run() -> None:
+        accelerator = Accelerator()
+        if accelerator.is_main_process:
+            processes.leave_group(accelerator._process)
+            return
+        accelerator.gather(torch.zeros(1))
+
+    with pytest.raises(CommError, match=r"gather \(.*test_collectives.py:\d+\) on rank 1 waited for ranks that"):
+        debug_launcher(run)
