@@ -6,6 +6,7 @@ shown as "model not found".
 
 from __future__ import annotations
 
+import importlib
 from types import ModuleType
 from typing import Any
 
@@ -20,9 +21,9 @@ def install() -> None:
 
 
 def _fill(module: ModuleType) -> None:
-    from tqdm.std import tqdm as standard
+    standard: Any = importlib.import_module("tqdm.std").tqdm
 
-    class tqdm_notebook(standard):  # type: ignore[misc]  # the name that is imported
+    class tqdm_notebook(standard):  # the name that is imported
         """The standard bar with the arguments of the notebook's."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:

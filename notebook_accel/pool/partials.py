@@ -1,4 +1,4 @@
-"""When the unfinished line of a rank is worth an event: a progress bar a few times a second, half a line when it stays."""
+"""When an unfinished line is worth an event: a progress bar a few times a second, half a line when it stays."""
 
 from __future__ import annotations
 

@@ -111,15 +111,22 @@ def _shell_class() -> Any:
     from IPython.core.displaypub import DisplayPublisher
     from IPython.core.interactiveshell import InteractiveShell
 
-    class UntouchedProfile(ProfileDir):  # type: ignore[misc]
+    class UntouchedProfile(ProfileDir):
         """The user's profile, with nothing made in it."""
 
         def _location_changed(self, change: Any) -> None:
             """The original makes the folders."""
 
-    class Publisher(DisplayPublisher):  # type: ignore[misc]
+    class Publisher(DisplayPublisher):
         def publish(
-            self, data: Any, metadata: Any = None, *, transient: Any = None, update: bool = False, **_: Any
+            self,
+            data: Any,
+            metadata: Any = None,
+            source: Any = None,
+            *,
+            transient: Any = None,
+            update: bool = False,
+            **kwargs: Any,
         ) -> None:
             if _exit is not None:
                 _exit.show(data, metadata or {}, str((transient or {}).get("display_id") or ""), update)
@@ -128,7 +135,7 @@ def _shell_class() -> Any:
             if _exit is not None:
                 _exit.clear()
 
-    class RankShell(InteractiveShell):  # type: ignore[misc]
+    class RankShell(InteractiveShell):
         """The shell without what would reach outside of the process."""
 
         def _ipython_dir_changed(self, change: Any) -> None:
