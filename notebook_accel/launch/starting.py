@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
+import pickle
+import subprocess
 import sys
 from collections.abc import Iterable
 
@@ -61,9 +64,12 @@ def _spawning(why: str) -> Spawn:
 
 def _machine_without_host() -> Machine:
     """This machine as a throw-away interpreter sees it, so that the kernel touches no device."""
-    import pickle
-    import subprocess
+    return _measured(environ.get("CUDA_VISIBLE_DEVICES"))
 
+
+@functools.lru_cache
+def _measured(visible: str | None) -> Machine:
+    """As `_machine_without_host`, once for each choice of visible devices: it takes seconds."""
     code = (
         "import pickle, sys; from notebook_accel.comm.device import measure; "
         "sys.stdout.buffer.write(pickle.dumps(measure()))"

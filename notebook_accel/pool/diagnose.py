@@ -22,7 +22,7 @@ _PEER_LOST = (
 )
 _NOT_TELLING = ("/notebook_accel/pool/", "Extension modules:", 'File "<string>", line 1 in <module>')
 _MOST_LINES = 10
-_PEER_ERRORS = ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError", "ConnectionError")
+_PEER_ERRORS = ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError", "ConnectionError", "CommError")
 
 
 def failure(failed: Mapping[int, Raised | Exited], world_size: int) -> RankError:
@@ -80,10 +80,16 @@ def died(event: Exited, world_size: int) -> RankDied:
 
 def lost_peer(event: Raised | Exited) -> bool:
     """Whether a rank failed only because another one went away."""
-    if isinstance(event, Exited):
-        return False
-    text = event.report.text.lower()
-    return event.report.type_name.rpartition(".")[2] in _PEER_ERRORS and any(sign in text for sign in _PEER_LOST)
+    return isinstance(event, Raised) and _says_so(event.report)
+
+
+def _says_so(report: frames.Report) -> bool:
+    """Whether an error, or the one that it was raised from, is that of a lost connection."""
+    text = report.text.lower()
+    if report.type_name.rpartition(".")[2] in _PEER_ERRORS and any(sign in text for sign in _PEER_LOST):
+        return True
+    behind = report.cause or (None if report.suppress_context else report.context)
+    return behind is not None and report.type_name.rpartition(".")[2] in _PEER_ERRORS and _says_so(behind)
 
 
 def _left(event: Raised, world_size: int) -> RankDied:

@@ -167,9 +167,11 @@ class _Spawned(Child):
 
 
 def spawned(control: int, stdout: int, stderr: int) -> None:
-    """What a spawned interpreter runs: it becomes a worker, and ends with the process that started it."""
+    """What a spawned interpreter runs: it becomes a worker.
+
+    Its probe ends it with the process that started it, and removes the run's files, for which nobody else is left.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the worker has its own handler
     from notebook_accel.pool import worker
 
-    worker.die_with_parent(os.getppid())
     worker.main(socket.socket(fileno=control), stdout, stderr)

@@ -151,7 +151,7 @@ def _stub_main(folder: Path) -> types.ModuleType:
 def after_fork(host: int) -> None:
     """Make a process that was just forked from the host its own: signals, exit handlers, death with the host."""
     os.setpgid(0, 0)
-    die_with_parent(host)
+    _die_with_parent(host)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     atexit._clear()
@@ -159,7 +159,7 @@ def after_fork(host: int) -> None:
     atexit.register(multiprocessing.util._exit_function)  # type: ignore[attr-defined]  # ends DataLoader workers
 
 
-def die_with_parent(parent: int) -> None:
+def _die_with_parent(parent: int) -> None:
     """Have the system end this process when its parent dies, however that happens."""
     if sys.platform != "linux":
         return

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from notebook_accel.pool import ambient, preflight
-from notebook_accel.pool.events import Output
+from notebook_accel.pool.events import Output, Shown
 from notebook_accel.pool.in_place import InPlacePool
 from notebook_accel.pool.pending import RankResults
 from notebook_accel.pool.pool import WorkerPool
@@ -19,16 +19,27 @@ STARTERS: dict[str, type[Starter]] = {"fork": ForkHost, "spawn": Spawn}
 
 
 class Opened:
-    """A pool under test, and what its ranks wrote."""
+    """A pool under test, and the view that keeps what its ranks wrote and what the pool said."""
 
     def __init__(self, pool: WorkerPool | InPlacePool) -> None:
         self.pool = pool
         self.outputs: list[Output] = []
+        self.said: list[str] = []
 
-    def run(self, function: Callable[..., Any], *args: Any, timeout: float | None = 30) -> RankResults:
+    def run(self, function: Callable[..., Any], *args: Any, timeout: float | None = 30, **options: Any) -> RankResults:
         if isinstance(self.pool, InPlacePool):
             return self.pool.run(function, args)
-        return self.pool.run(preflight.pack(function, args), self.outputs.append, timeout)
+        return self.pool.run(preflight.pack(function, args), self, timeout=timeout, **options)
+
+    def show(self, event: Shown) -> None:
+        if isinstance(event, Output):
+            self.outputs.append(event)
+
+    def tick(self) -> float | None:
+        return None
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
 
     def text(self, rank: int, stream: str = "stdout") -> str:
         return "".join(output.text for output in self.outputs if (output.rank, output.stream) == (rank, stream))

@@ -136,7 +136,7 @@ def test_a_call_on_a_dead_rank_says_so(starter):
 
 @every_process
 def test_timeout(starter):
-    with pytest.raises(errors.RankTimeout, match="rank 0, 1") as caught, opened(starter) as pool:
+    with pytest.raises(errors.RankTimeout, match="ranks 0, 1") as caught, opened(starter) as pool:
         pool.run(ranks.sleep, 60, timeout=1)
     assert isinstance(caught.value, TimeoutError)
 
@@ -224,7 +224,7 @@ def test_a_host_that_dies_during_a_call_is_reported():
         pending = pool.pool.submit(_packed(ranks.sleep, 60))
         time.sleep(0.3)
         os.kill(host_client.current()[0].pid, 9)
-        pool.pool.wait(pending, pool.outputs.append, 20)
+        pool.pool.wait(pending, pool, 20)
     error = diagnose.failure(pending.failed, 2)
     assert isinstance(error, errors.RankDied)
     assert "ended together with the host" in str(error)

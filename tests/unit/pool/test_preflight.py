@@ -8,6 +8,7 @@ import pytest
 
 from notebook_accel.errors import CannotTravelError
 from notebook_accel.pool import preflight, serialize
+from notebook_accel.pool.arena import Arena
 
 lock = threading.Lock()
 nested = {"deep": [1, {"lock": threading.Lock()}]}
@@ -85,7 +86,7 @@ def test_a_result_is_named():
     with pytest.raises(
         CannotTravelError, match=r"the result of rank 3\[1\]: a _thread.lock cannot be sent to the notebook"
     ):
-        preflight.pack_result([1, threading.Lock()], {}, 3)
+        preflight.pack_result([1, threading.Lock()], {}, 3, Arena())
 
 
 def test_a_call_arrives_in_the_worker_s_main():
