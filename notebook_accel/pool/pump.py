@@ -15,6 +15,7 @@ import selectors
 import signal
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ from notebook_accel.pool.wire import Channel
 
 _CHUNK = 1 << 16
 TAIL_LINES = 40
+_GATHER_SECONDS = 0.002  # a rank that floods makes a write of each line: read them in heaps, not one by one
 _TICK = 0.05  # how often children without a descriptor to watch are asked whether they live
 
 
@@ -60,7 +62,8 @@ class Pump(threading.Thread):
         self._selector = selectors.DefaultSelector()
         self._alive = set(range(len(workers)))
         self._woken, self._wake = os.pipe()
-        self._stopping = False
+        self._stopping = self._rushed = False
+        self._read = 0.0  # when something was last read
         self._killed_before = memory_events.killed()
         self._watch(self._woken, self._nothing)
         for ends in workers:
@@ -75,6 +78,9 @@ class Pump(threading.Thread):
     def run(self) -> None:
         polled = [ends for ends in self._workers if ends.child.watch() is None]
         while self._alive and not self._stopping:
+            if self._rushed:
+                self._rushed = False
+                time.sleep(_GATHER_SECONDS)
             due = self._partials.due()
             for key, _ in self._selector.select(min(_TICK, due or _TICK) if polled else due):
                 if key.fd in self._selector.get_map():  # an earlier one of this round may have closed it
@@ -122,6 +128,8 @@ class Pump(threading.Thread):
         """Read once. Returns whether there may be more."""
         try:
             data = os.read(fd, _CHUNK)
+            now = time.monotonic()
+            self._rushed, self._read = self._rushed or now - self._read < _GATHER_SECONDS, now
         except BlockingIOError:
             return False
         if not data:
