@@ -58,9 +58,9 @@ class Worker:
         spec, (probe, *descriptors) = channel.receive_with_descriptors()
         self._spec: WorkerSpec = spec
         self._probe = Probe(Channel(socket.socket(fileno=probe)), spec.rank, spec.run_folder, lambda: self._running)
+        self._probe.start()  # first of all: setting up may take seconds, in which the notebook may end
         self._main = self._set_up(descriptors)
         self._probe.entered = self._entered
-        self._probe.start()
 
     def run(self) -> None:
         """Serve calls until told to stop. Raises EOFError when the pool is gone."""

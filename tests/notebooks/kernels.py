@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jupyter_client.manager import KernelManager
+from jupyter_core.utils import ensure_event_loop
+
+# The client's blocking calls make an event loop at first use and keep it; made here, no test is blamed for its sockets.
+ensure_event_loop()
 
 
 @dataclass
