@@ -27,6 +27,7 @@ SIDEWAYS = {
     ("strategies", "precision"): "precision",
     ("strategies", "data"): "data",
     ("display", "pool"): "pool.events",
+    ("_accelerate_paths", "cli"): "cli",
 }
 
 HEAVY = ("torch", "IPython")

@@ -1,0 +1,74 @@
+"""`notebook-accel`: the command line."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from notebook_accel.cli import options
+
+# Command: the module that has it under the same name. Loaded when called for: some bring in torch.
+COMMANDS = {
+    "config": "notebook_accel.cli.config",
+    "env": "notebook_accel.cli.env",
+    "launch": "notebook_accel.cli.launch",
+    "test": "notebook_accel.cli.sanity",
+}
+_HELP = {
+    "config": "Make, show or change the saved configuration.",
+    "env": "Show versions, devices and the configuration, for bug reports.",
+    "launch": "Run a script on every device.",
+    "test": "Check that processes, data and training work here.",
+}
+
+
+class Commands(click.Group):
+    """Commands that are imported when needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """One command, from its module."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list, without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _HELP[name]) for name in self.list_commands(ctx)])
+
+
+@click.command(cls=Commands, context_settings=options.SETTINGS)
+@click.version_option(package_name="notebook_accel")
+def main() -> None:
+    """Train on every device you have, from scripts as from notebooks."""
+
+
+def config_main() -> None:
+    """`notebook-accel-config`."""
+    _one("config")
+
+
+def env_main() -> None:
+    """`notebook-accel-env`."""
+    _one("env")
+
+
+def launch_main() -> None:
+    """`notebook-accel-launch`."""
+    _one("launch")
+
+
+def test_main() -> None:
+    """`notebook-accel-test`."""
+    _one("test")
+
+
+def _one(name: str) -> None:
+    command = getattr(importlib.import_module(COMMANDS[name]), name)
+    command.main(prog_name=f"notebook-accel-{name}")

@@ -1,0 +1,92 @@
+"""What the panel knows and does, without a widget: values, what is greyed and why, what is refused, previews."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from notebook_accel.config import code, flags, load, rules
+from notebook_accel.config.schema import OPTIONS, Machine, RunConfig, Source
+from notebook_accel.config.values import from_text
+
+
+class Form:
+    """The options of one configuration as somebody edits them. Always holds a configuration that can be."""
+
+    def __init__(self, machine: Machine, config: RunConfig | None = None) -> None:
+        """Starts from `config`, or with nothing chosen."""
+        self.machine = machine
+        self._config = config if config is not None else load.resolve({})
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration as it is now."""
+        return self._config
+
+    def put(self, values: Mapping[str, Any], source: Source | None = None) -> None:
+        """Set some options. Raises `ConfigError`, and changes nothing, when one of them cannot be.
+
+        Text stands for the value that it says; empty text and None for "not given".
+        """
+        source = source or Source("form")
+        kept = {name: getattr(self._config, name) for name in self._config._sources}
+        sources = dict(self._config._sources)
+        for name, value in values.items():
+            value = self._meant(name, value)
+            if value is None and not _may_be_none(name):
+                kept.pop(name, None)
+                sources.pop(name, None)
+            else:
+                kept[name], sources[name] = value, source
+        made = load.assemble({name: (value, sources[name]) for name, value in kept.items()}, self._config._file)
+        for rule, text in self._broken(made):
+            if not set(rule.about).isdisjoint(values) and self._would_be_new(rule):
+                raise rule.error(text)
+        self._config = made
+
+    def load(self, path: str | Path) -> None:
+        """Take the configuration of a file, whatever it asks for: problems are shown, and not refused."""
+        self._config = load.read(path, with_environment=False)
+
+    def save(self, path: str | Path | None = None) -> Path:
+        """Write the file; the comments that are in it stay."""
+        return load.save(self._config, path)
+
+    def idle(self, name: str) -> str | None:
+        """Why option `name` is greyed, or None."""
+        return rules.idle(name, self._config, self.machine)
+
+    def problems(self) -> list[str]:
+        """Why a launch would be refused, a sentence each."""
+        return [text for _, text in self._broken(self._config)]
+
+    def yaml(self) -> str:
+        """The configuration as a file."""
+        return load.text(self._config).rstrip()
+
+    def command(self) -> str:
+        """The same as a command line."""
+        return flags.command(self._config)
+
+    def code(self, function: str = "train") -> str:
+        """The same as a cell."""
+        return code.cell(self._config, function)
+
+    def _broken(self, config: RunConfig) -> list[tuple[rules.Rule, str]]:
+        return rules.problems(config, self.machine)
+
+    def _would_be_new(self, rule: rules.Rule) -> bool:
+        """Whether the configuration as it is keeps this rule, so that the change is what breaks it."""
+        return not rule.broken(self._config, self.machine)
+
+    def _meant(self, name: str, value: Any) -> Any:
+        if name not in OPTIONS:
+            return value  # the schema says what it might be
+        if value == "" and name != "rdzv_conf":
+            return None
+        return from_text(OPTIONS[name].kind, value) if isinstance(value, str) else value
+
+
+def _may_be_none(name: str) -> bool:
+    return name not in OPTIONS or (OPTIONS[name].kind == "seconds" and OPTIONS[name].default is not None)
