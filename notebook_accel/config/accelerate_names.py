@@ -107,6 +107,11 @@ def implied_kind(values: Mapping[str, Any]) -> str:
     return "MULTI_CPU" if values.get("cpu") else "MULTI_GPU"
 
 
+def says_nothing(kind: Any, values: Mapping[str, Any]) -> bool:
+    """Whether a `distributed_type` adds nothing to the other options; NO never does: `num_processes` counts."""
+    return kind is None or str(kind).upper() in ("NO", implied_kind(values))
+
+
 # ---- the environment of a worker ----
 
 _TRUE = "true"

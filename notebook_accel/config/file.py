@@ -37,7 +37,7 @@ def values_of(document: Document) -> Found:
             _fail(document, (section,), f"`{section}` is a section: write its options below it, indented")
     kind = found.get("distributed_type")
     plain = {name: value for name, (value, _) in found.items()}
-    if kind is not None and kind[0] == names.implied_kind(plain):
+    if kind is not None and names.says_nothing(kind[0], plain):
         del found["distributed_type"]  # it follows from the rest, and must not outlive a change of it
     return found
 
@@ -98,7 +98,7 @@ def text_of(config: RunConfig, document: Document | None = None, path: Path | No
             _remove(tree, name)
     if "distributed_type" not in wanted:
         wanted["distributed_type"] = names.implied_kind(wanted)
-        _keep_kind(tree, wanted)
+        _keep_kind(tree, wanted, names.implied_kind({name: value for name, (value, _) in here.items()}))
     wanted.setdefault("compute_environment", config.compute_environment)
     for name in sorted(wanted, key=_order):
         value = wanted[name]
@@ -114,9 +114,10 @@ def _same(name: str, written: Any, value: Any) -> bool:
     return any(read(written) == value for read in (lambda it: it, word, words, seconds, pairs))
 
 
-def _keep_kind(tree: CommentedMap, wanted: dict[str, Any]) -> None:
-    """Leave the line as it is where it says the same."""
-    if str(tree.get("distributed_type", "")).upper() == wanted["distributed_type"]:
+def _keep_kind(tree: CommentedMap, wanted: dict[str, Any], before: str) -> None:
+    """Leave the line as it is where it says the same, or where nothing has changed that it follows from."""
+    written = str(tree.get("distributed_type", "")).upper()
+    if written and wanted["distributed_type"] in (written, before):
         del wanted["distributed_type"]
 
 

@@ -152,11 +152,8 @@ def assemble(layers: Mapping[str, tuple[Any, Source]], path: Path | None = None)
 
 
 def _implied(values: Mapping[str, Any]) -> bool:
-    kind, processes = values["distributed_type"], values.get("num_processes")
-    if kind is None:
-        return True
     numbers = all(isinstance(values.get(name) or 1, int) for name in ("num_processes", "num_machines"))
-    return numbers and str(kind).upper() == accelerate_names.implied_kind({**values, "num_processes": processes})
+    return numbers and accelerate_names.says_nothing(values["distributed_type"], values)
 
 
 def _counts(config: RunConfig, name: str) -> bool:
