@@ -31,6 +31,13 @@ FINAL_LINES, FINAL_CHARACTERS = 200, 100_000
 MAX_BLOCKS, MAX_SLOTS = 40, 40
 """How many blocks a cell gets, and lines a block, before the rest goes into the last one."""
 
+# JupyterLab's measures of printed text, so that blocks and streams line up; other front ends do not know them.
+_INDENT = "padding-left:calc(1.6 * var(--jp-code-padding,0px))"
+_AS_PRINTED = (
+    f"margin:0;white-space:pre-wrap;{_INDENT};"
+    "font-size:var(--jp-code-font-size,inherit);line-height:var(--jp-code-line-height,inherit)"
+)
+
 
 def shell() -> Any:
     """The shell of the kernel that this process is; None where it is none."""
@@ -89,9 +96,9 @@ class _Block:
         return rows + [row for slot in self.slots for row in slot.text.split("\n")]
 
     def _html(self, rows: list[str]) -> str:
-        title = f"<div><b>{html.escape(self.title)}</b></div>" if self.title else ""
+        title = f'<div style="{_INDENT}"><b>{html.escape(self.title)}</b></div>' if self.title else ""
         text = html.escape("\n".join(rows))
-        return f'{title}<pre style="margin:0;white-space:pre-wrap">{text}</pre>' if text or title else ""
+        return f'{title}<pre style="{_AS_PRINTED}">{text}</pre>' if text or title else ""
 
 
 @dataclass(eq=False)
@@ -164,7 +171,7 @@ class KernelScreen(Screen):
             self.refresh()
             self._last = None
             label = html.escape(tag.strip())
-            small = f'<div style="font-size:85%;opacity:.7">{label}</div>'
+            small = f'<div style="{_INDENT};font-size:85%;opacity:.7">{label}</div>'
             self._cell.publish({"text/plain": tag.strip(), "text/html": small}, {}, "", False)
         self._cell.publish(data, metadata, display_id, update)
 

@@ -288,6 +288,57 @@ def test_log_files_are_private_and_the_last_ten_stay(tmp_path):
     assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder.parent)] == [0o700] * 2
 
 
+IN_A_THREAD = """
+import threading, time
+from notebook_accel.display.background import BackgroundView
+from notebook_accel.pool.events import Displayed, Output, Partial
+
+view = BackgroundView(state="running")
+
+def drive():
+    for n in range(300):
+        view.show(Output(n % 2, "stdout", f"<line> {n}\\n"))
+        view.show(Partial(0, "stderr", f"{n} of 300"))
+        view.tick()
+        time.sleep(0.005)
+    view.show(Displayed(1, {"text/plain": "a figure"}, {}, {"display_id": "f"}))
+    view.state("finished")
+    view.finish()
+
+thread = threading.Thread(target=drive)
+thread.start()
+"""
+
+
+def test_what_a_thread_shows_stays_in_the_cell_it_was_started_in(shared):
+    first = shared.start(IN_A_THREAD)
+    finish(shared, first)
+    second = shared.start("print('other'); thread.join(); time.sleep(0.2)")
+    block, figure, ended = Saved(), False, False
+    while not ended:
+        message = shared.client.get_iopub_msg(timeout=20)
+        kind, content, parent = message["msg_type"], message["content"], message["parent_header"]["msg_id"]
+        if kind == "update_display_data":
+            block.outputs, block.updates = [content], block.updates + 1
+        elif kind == "display_data":
+            figure = figure or content["data"]["text/plain"] == "a figure"
+            assert parent == first
+        elif kind == "stream":
+            assert (parent, content["text"]) == (second, "other\n")
+        ended = parent == second and kind == "status" and content["execution_state"] == "idle"
+    assert figure
+    assert block.updates < 20
+    (data,) = block.data
+    lines = data["text/plain"].splitlines()
+    assert lines[0] == "finished"
+    assert lines[1].startswith("… 101 more lines, all of them in ")
+    assert lines[-3:-1] == ["[rank 1] <line> 299", lines[-2]]
+    assert lines[-2].startswith("Full log: ")
+    assert lines[-1] == "[rank 0] 299 of 300"
+    assert "&lt;line&gt; 299" in data["text/html"]
+    assert "<line>" not in data["text/html"]
+
+
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs a user id")
 def test_without_a_cache_folder_the_log_is_in_the_temporary_one(tmp_path):
     (tmp_path / "notebook_accel").write_text("in the way")
