@@ -30,12 +30,13 @@ LEAVE_SECONDS = 5.0
 def enter(place: dict[str, Any]) -> Entered:
     """Make this process the rank that `place` describes; returns how to leave, and how to ask where it is.
 
-    `place`: rank, world_size, local_rank, local_world_size; `store`, the path of the file in which the
-    ranks meet (None for a call in place, in a process that is not ours); `listen_fd` with `master_addr`
+    `place`: rank, world_size, local_rank, local_world_size; `own`, whether this whole process is the rank's (else
+    the call is in place, in a process that is not ours); `store`, the path of the file in which the ranks meet
+    (None: where MASTER_ADDR and MASTER_PORT say); `listen_fd` with `master_addr`
     and `master_port`, on rank 0, a listening socket for code that calls `init_process_group()` itself;
     `config`; `cpu`.
     """
-    own = place.get("store") is not None
+    own = place.get("own", place.get("store") is not None)
     if own:
         _limit_threads(place["local_world_size"])
     guests = _serve_guests(place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from notebook_accel.errors import ArgumentTypeError, NotYetError
+from notebook_accel.errors import ArgumentTypeError
 
 
 class Unset:
@@ -37,27 +37,12 @@ def check_callable(function: Any, args: Any) -> None:
         )
 
 
-_ONE_MACHINE: dict[str, tuple[tuple[Any, ...], str]] = {
-    "num_nodes": ((1,), "one machine is supported so far"),
-    "node_rank": ((0,), "one machine is supported so far"),
-    "master_addr": (("127.0.0.1", "localhost"), "one machine is supported so far, and it meets on 127.0.0.1"),
-    "rdzv_backend": (("static",), "one machine is supported so far, and needs no rendezvous"),
-    "rdzv_endpoint": (("",), "one machine is supported so far, and needs no rendezvous"),
-    "rdzv_conf": ((None, {}), "one machine is supported so far, and needs no rendezvous"),
-    "rdzv_id": (("none",), "one machine is supported so far, and needs no rendezvous"),
-}
-
-
-def check_supported(arguments: Mapping[str, Any]) -> None:
-    """Raise `NotYetError` for an argument that asks for more than this version does, by name."""
-    for name, (possible, reason) in _ONE_MACHINE.items():
-        if name in arguments and arguments[name] not in possible:
-            raise NotYetError(f"`{name}={arguments[name]!r}` (from the call) is not supported yet: {reason}.")
+def check_interval(arguments: Mapping[str, Any]) -> None:
+    """Raise `ArgumentTypeError` unless `monitor_interval` is a time; whatever it is, an end is noticed at once."""
     interval = arguments.get("monitor_interval", 0.1)
     if isinstance(interval, bool) or not isinstance(interval, (int, float)) or interval <= 0:
         raise ArgumentTypeError(
-            f"`monitor_interval={interval!r}` (from the call) cannot be: it must be a positive number of seconds. "
-            "(Whatever it is, a worker's end is noticed at once.)"
+            f"`monitor_interval={interval!r}` (from the call) cannot be: it must be a positive number of seconds."
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from notebook_accel.config import load, rules
 from notebook_accel.config.schema import RunConfig
 from notebook_accel.display.cell import CellOutput
-from notebook_accel.launch import arguments, checks, specs, starting
+from notebook_accel.launch import arguments, checks, nodes, specs, starting
 from notebook_accel.launch.arguments import Unset
 from notebook_accel.launch.background import RunHandle
 from notebook_accel.launch.run import Run
@@ -48,9 +48,12 @@ def notebook_launcher(
     Args:
         function: What each rank calls.
         args: Its arguments, a tuple. Tensors arrive on the CPU.
-        num_processes: How many ranks; by default one for each GPU, or one on a machine without.
+        num_processes: How many ranks on this machine; by default one for each GPU, or one on a machine without.
         mixed_precision: "no" or "bf16"; what `Accelerator()` uses in the ranks.
-        use_port: A TCP port for code in the ranks that reads MASTER_PORT; a free one if not given.
+        use_port: A TCP port for code in the ranks that reads MASTER_PORT; a free one if not given. Of several
+            machines, the port at `master_addr` (machine 0), where all meet.
+        num_nodes, node_rank, rdzv_backend, rdzv_endpoint, rdzv_conf, rdzv_id: Several machines, each running this
+            call with its own `node_rank`: "static", or "c10d" at `rdzv_endpoint` (torch's elastic rendezvous).
         max_restarts: How often a run that failed starts again from the beginning.
         log_line_prefix_template: How lines of a rank begin: ${rank}, ${local_rank}, ${role_name} are filled in.
         cpu: Compute on the CPU even where there are GPUs.
@@ -98,10 +101,11 @@ def _launch(
     __tracebackhide__ = True
     checks.place()
     arguments.check_callable(function, args)
-    arguments.check_supported(named)
+    arguments.check_interval(named)
     config = load.resolve({name: value for name, value in named.items() if name in RunConfig.model_fields})
     checks.not_a_tpu(config)
-    in_place = wait and _in_place_if_alone(config)
+    meeting = nodes.meeting(named, config)
+    in_place = wait and meeting is None and _in_place_if_alone(config)
     packed = None if in_place and config.num_processes == 1 else preflight.pack(function, args)
     starter, machine = starting.starter(config, packed.modules if packed is not None else ())
     rules.check(config, machine)
@@ -113,7 +117,8 @@ def _launch(
     print(checks.banner(name, config, machine) + ".")
     if starter.notice:
         print(starter.notice)
-    run = Run(name, packed or preflight.pack(function, args), config, machine, starter, ambient.capture())
+    packed = packed or preflight.pack(function, args)
+    run = Run(name, packed, config, machine, starter, ambient.capture(), meeting)
     view = CellOutput(config.output, named.get("log_line_prefix_template") or None)
     if not wait:
         return RunHandle(run, view)

@@ -10,7 +10,8 @@ from pathlib import Path
 from notebook_accel.config import rules
 from notebook_accel.config.schema import Machine, RunConfig
 from notebook_accel.errors import CannotTravelError, ConfigError, RankError, RankTimeout
-from notebook_accel.launch import specs
+from notebook_accel.launch import nodes, specs
+from notebook_accel.launch.nodes import Meeting
 from notebook_accel.pool.events import View
 from notebook_accel.pool.pending import RankResults
 from notebook_accel.pool.pool import WorkerPool
@@ -29,6 +30,7 @@ class Run:
     machine: Machine
     starter: Starter
     ambient: Ambient
+    meeting: Meeting | None = None
     attempt: int = 0
     pool: WorkerPool | None = field(default=None, repr=False)
     stop_asked: bool = False
@@ -62,21 +64,37 @@ class Run:
 
     def _attempt(self, view: View) -> RankResults:
         __tracebackhide__ = True
-        with specs.listen(self.config) as listener:
-            folder = Path(tempfile.mkdtemp(prefix="notebook-accel-"))  # private: mode 0700
-            port = listener.getsockname()[1]
-            cpu = rules.uses_cpu(self.config, self.machine)
-            workers = specs.specs(self.config, self.size, cpu, self.ambient, folder, port, self.attempt)
-            self.pool = WorkerPool(workers, self.starter, listener)
+        with contextlib.ExitStack() as held:
+            self.pool = self._open(held, view)
+            return self._call(self.pool, view)
+
+    def _open(self, held: contextlib.ExitStack, view: View) -> WorkerPool:
+        """The workers of this machine; what the ranks meet in is put into `held`."""
+        job = specs.Job(self.config, self.size, rules.uses_cpu(self.config, self.machine), self.attempt)
+        if self.meeting is None:
+            listener = held.enter_context(specs.listen(self.config))
+            workers = specs.alone(job, self.ambient, _private_folder(), listener.getsockname()[1])
+            return WorkerPool(workers, self.starter, listener)
+        meeting = nodes.met(self.meeting, self.size, self.starter, self.ambient, view, self.config.timeout)
+        met = held.enter_context(meeting)
+        return WorkerPool(specs.among(job, self.ambient, _private_folder(), met), self.starter)
+
+    def _call(self, pool: WorkerPool, view: View) -> RankResults:
+        __tracebackhide__ = True
         ok = False
         try:
             if self.stop_asked:  # before there was a pool to tell
-                self.pool.stop()
-            results = self.pool.run(self.packed, view, timeout=self.config.timeout, hang_report=self.config.hang_report)
+                pool.stop()
+            results = pool.run(self.packed, view, timeout=self.config.timeout, hang_report=self.config.hang_report)
             ok = True
         finally:
-            self.pool.close(ok=ok, view=view)
+            pool.close(ok=ok, view=view)
         return results
+
+
+def _private_folder() -> Path:
+    """A new folder that only this user can enter (mode 0700); the pool removes it."""
+    return Path(tempfile.mkdtemp(prefix="notebook-accel-"))
 
 
 def _worth_repeating(error: RankError) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from notebook_accel.config import accelerate_names
 from notebook_accel.config.schema import RunConfig
 from notebook_accel.errors import LaunchError
+from notebook_accel.launch.nodes import Met
 from notebook_accel.pool.spec import Ambient, WorkerSpec
 
 ENTRY = "notebook_accel.comm.bootstrap:enter"
@@ -16,16 +18,54 @@ LOOPBACK = "127.0.0.1"
 _LOOPBACK_INTERFACE = "lo" if sys.platform == "linux" else "lo0"
 
 
-def specs(
-    config: RunConfig, count: int, cpu: bool, ambient: Ambient, folder: Path, port: int, attempt: int = 0
-) -> list[WorkerSpec]:
-    """One spec for each of `count` ranks on this machine; `attempt` counts the restarts of the run."""
-    return [_spec(config, rank, count, cpu, ambient, folder, port, attempt) for rank in range(count)]
+@dataclass(frozen=True)
+class Job:
+    """What is the same for all ranks of this machine."""
+
+    config: RunConfig
+    count: int
+    cpu: bool
+    attempt: int = 0
+    """How often the run has been restarted."""
+
+
+def alone(job: Job, ambient: Ambient, folder: Path, port: int) -> list[WorkerSpec]:
+    """One spec for each rank of a run on this machine alone; `port` is that of the listening socket."""
+    store = {"store": str(folder / "store"), "master_addr": LOOPBACK, "master_port": port}
+    return [
+        WorkerSpec(
+            rank,
+            job.count,
+            str(folder),
+            ambient,
+            _environment(job, rank, rank, job.count, LOOPBACK, port),
+            ENTRY,
+            {**_place(job, rank, rank, job.count), **store},
+            listen_fd=rank == 0,
+        )
+        for rank in range(job.count)
+    ]
+
+
+def among(job: Job, ambient: Ambient, folder: Path, met: Met) -> list[WorkerSpec]:
+    """One spec for each rank of this machine, in a run on several: they meet in the store of the machines."""
+    return [
+        WorkerSpec(
+            met.first_rank + local,
+            met.world_size,
+            str(folder),
+            ambient,
+            _environment(job, met.first_rank + local, local, met.world_size, met.master_addr, met.master_port),
+            ENTRY,
+            _place(job, met.first_rank + local, local, met.world_size),
+        )
+        for local in range(job.count)
+    ]
 
 
 def in_place(config: RunConfig, cpu: bool, ambient: Ambient) -> WorkerSpec:
     """The spec of a call that runs in the notebook itself."""
-    place = _place(config, 0, 1, cpu)
+    place = {**_place(Job(config, 1, cpu), 0, 0, 1), "own": False}
     return WorkerSpec(0, 1, "", ambient, _accelerate(config, cpu), ENTRY, place)
 
 
@@ -48,45 +88,37 @@ def listen(config: RunConfig) -> socket.socket:
     return listener
 
 
-def _spec(
-    config: RunConfig, rank: int, count: int, cpu: bool, ambient: Ambient, folder: Path, port: int, attempt: int
-) -> WorkerSpec:
-    place = {
-        **_place(config, rank, count, cpu),
-        "store": str(folder / "store"),
-        "master_addr": LOOPBACK,
-        "master_port": port,
-    }
-    environment = {**_accelerate(config, cpu), **_torch(rank, count, port)}
-    # Torch's own names for it, which code that can be restarted reads.
-    environment |= {"TORCHELASTIC_RESTART_COUNT": str(attempt), "TORCHELASTIC_MAX_RESTARTS": str(config.max_restarts)}
-    return WorkerSpec(rank, count, str(folder), ambient, environment, ENTRY, place, listen_fd=rank == 0)
-
-
-def _place(config: RunConfig, rank: int, count: int, cpu: bool) -> dict[str, object]:
+def _place(job: Job, rank: int, local_rank: int, world_size: int) -> dict[str, object]:
+    """What the entry of a worker of its own is told."""
     return {
+        "own": True,
         "rank": rank,
-        "world_size": count,
-        "local_rank": rank,
-        "local_world_size": count,
-        "config": config,
-        "cpu": cpu,
+        "world_size": world_size,
+        "local_rank": local_rank,
+        "local_world_size": job.count,
+        "config": job.config,
+        "cpu": job.cpu,
     }
+
+
+def _environment(job: Job, rank: int, local_rank: int, world_size: int, address: str, port: int) -> dict[str, str]:
+    """What torch's own `init_process_group()`, the real accelerate and code that can be restarted read."""
+    variables = {
+        **_accelerate(job.config, job.cpu),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(job.count),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is served for them: rank 0 must not open another
+        "TORCHELASTIC_RESTART_COUNT": str(job.attempt),
+        "TORCHELASTIC_MAX_RESTARTS": str(job.config.max_restarts),
+    }
+    if address in (LOOPBACK, "localhost"):
+        variables["GLOO_SOCKET_IFNAME"] = _LOOPBACK_INTERFACE
+    return variables
 
 
 def _accelerate(config: RunConfig, cpu: bool) -> dict[str, str]:
     return accelerate_names.for_worker(mixed_precision=config.mixed_precision, cpu=cpu)
-
-
-def _torch(rank: int, count: int, port: int) -> dict[str, str]:
-    """What torch's own `init_process_group()` reads, and gloo bound to this machine."""
-    return {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(count),
-        "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": str(count),
-        "MASTER_ADDR": LOOPBACK,
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is served for them: rank 0 must not open another
-        "GLOO_SOCKET_IFNAME": _LOOPBACK_INTERFACE,
-    }

@@ -22,7 +22,14 @@ _PEER_LOST = (
 )
 _NOT_TELLING = ("/notebook_accel/pool/", "Extension modules:", 'File "<string>", line 1 in <module>')
 _MOST_LINES = 10
-_PEER_ERRORS = ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError", "ConnectionError", "CommError")
+_PEER_ERRORS = (  # torch's, and ours for what was raised from one of them
+    "RuntimeError",
+    "DistBackendError",
+    "DistNetworkError",
+    "DistStoreError",
+    "ConnectionError",
+    "CommError",
+)
 
 
 def failure(failed: Mapping[int, Raised | Exited], world_size: int) -> RankError:

@@ -64,7 +64,7 @@ class Watch:
             return None
         self._reported = current
         head = f"Nothing was printed or returned for {now - self._moved:.0f} seconds. "
-        return head + report(places, pending.returned.keys(), len(pending.ranks))
+        return head + report(places, pending.returned.keys(), pending.ranks)
 
     def _stuck(self, places: Mapping[int, Located], now: float) -> bool:
         """Whether a rank has waited in one collective all the time, or none has moved at all."""
@@ -73,9 +73,9 @@ class Watch:
         return any(_waits(places[rank]) for rank in for_long & places.keys()) or for_long >= places.keys()
 
 
-def report(places: Mapping[int, Located], returned: Collection[int], world_size: int) -> str:
+def report(places: Mapping[int, Located], returned: Collection[int], ranks: Collection[int]) -> str:
     """What the ranks wait for: a sentence, and a line for each rank."""
-    return "\n".join([sentence(places, returned), *_table(places, returned, world_size)])
+    return "\n".join([sentence(places, returned), *_table(places, returned, ranks)])
 
 
 def sentence(places: Mapping[int, Located], returned: Collection[int]) -> str:
@@ -145,14 +145,14 @@ def _advice(places: Mapping[int, Located], waiting: Mapping[int, Located]) -> st
     )
 
 
-def table(places: Mapping[int, Located], world_size: int) -> str:
+def table(places: Mapping[int, Located], ranks: Collection[int]) -> str:
     """A line for each rank: its last collective, its memory, and the line it is in."""
-    return "\n".join(_table(places, (), world_size))
+    return "\n".join(_table(places, (), ranks))
 
 
-def _table(places: Mapping[int, Located], returned: Collection[int], world_size: int) -> list[str]:
+def _table(places: Mapping[int, Located], returned: Collection[int], ranks: Collection[int]) -> list[str]:
     rows = [("rank", "collective", "memory", "line")]
-    for rank in range(world_size):
+    for rank in sorted(ranks):
         place = places.get(rank)
         if place is None:
             rows.append((str(rank), "returned" if rank in returned else "no answer", "", ""))

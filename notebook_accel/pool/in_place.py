@@ -16,7 +16,7 @@ from notebook_accel.pool.spec import Entered, WorkerSpec
 class InPlacePool:
     """Runs calls where it is made. Exceptions are simply raised: the notebook's own frames are all there."""
 
-    size = 1
+    ranks = frozenset({0})
 
     def __init__(self, spec: WorkerSpec) -> None:
         self._spec = spec

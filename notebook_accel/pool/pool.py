@@ -49,7 +49,9 @@ class WorkerPool:
 
         `listener` is a listening socket for the spec that asks for one. Raises `LaunchError`.
         """
-        self.size = len(specs)
+        self.ranks = frozenset(spec.rank for spec in specs)
+        self.world_size = specs[0].world_size
+        """Ranks in all: more than these where several machines work together."""
         self._folder = Path(specs[0].run_folder)
         self._specs = specs
         self._calls = 0
@@ -91,11 +93,11 @@ class WorkerPool:
             self.wait(pending, view, timeout, hang_report)
             self._busy = bool(pending.waiting)
             if pending.failed:
-                raise diagnose.failure(pending.failed, self.size)
+                raise diagnose.failure(pending.failed, self.world_size)
         except KeyboardInterrupt:
             self.interrupt(pending, view)
             pending.discard()
-            raise KeyboardInterrupt(f"the {self.size} ranks were stopped") from None
+            raise KeyboardInterrupt(f"the {len(self.ranks)} ranks were stopped") from None
         except RankError:
             pending.discard()
             raise
@@ -105,7 +107,7 @@ class WorkerPool:
         """Send a call to all ranks; returns at once."""
         self._calls += 1
         self._busy = True
-        pending = Pending(self._calls, frozenset(range(self.size)))
+        pending = Pending(self._calls, self.ranks)
         (self._folder / serialize.DEFINITIONS_FILE).write_bytes(packed.definitions)
         task = Task(self._calls, packed.payload)
         for ends in self._workers:
@@ -243,12 +245,12 @@ class WorkerPool:
         return {ends.rank for ends in self._workers} <= answered | self._gone.keys()
 
     def _too_late(self, pending: Pending, view: View, timeout: float | None) -> RankTimeout:
-        report = hangs.report(self.where(pending, view), pending.returned.keys(), self.size)
+        report = hangs.report(self.where(pending, view), pending.returned.keys(), self.ranks)
         error = RankTimeout(
             f"The call did not finish within `timeout={timeout:g}` seconds; "
             f"still working: {ranges.words(pending.waiting)}.\n{report}"
         )
-        error.rank, error.world_size = min(pending.waiting, default=None), self.size
+        error.rank, error.world_size = min(pending.waiting, default=None), self.world_size
         return error
 
     def _discard(self) -> None:

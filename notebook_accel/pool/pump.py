@@ -60,7 +60,7 @@ class Pump(threading.Thread):
         self._partials = Partials(self.events.put)
         self._workers = workers
         self._selector = selectors.DefaultSelector()
-        self._alive = set(range(len(workers)))
+        self._alive = {ends.rank for ends in workers}
         self._woken, self._wake = os.pipe()
         self._stopping = self._rushed = False
         self._read = 0.0  # when something was last read

@@ -25,7 +25,7 @@ every_process = pytest.mark.parametrize("starter", ["fork", "spawn"])
 def test_results_of_every_rank(starter):
     with opened(starter) as pool:
         results = pool.run(ranks.add, 1, 2)
-    assert list(results) == [3] * pool.pool.size
+    assert list(results) == [3] * len(pool.pool.ranks)
     assert results[0] == 3
 
 
@@ -33,7 +33,7 @@ def test_results_of_every_rank(starter):
 def test_variables_live_from_call_to_call(starter):
     with opened(starter) as pool:
         pool.run(ranks.remember, 42)
-        assert list(pool.run(ranks.recall)) == [42] * pool.pool.size
+        assert list(pool.run(ranks.recall)) == [42] * len(pool.pool.ranks)
     ranks.remembered.clear()
 
 

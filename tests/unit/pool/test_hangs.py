@@ -60,7 +60,7 @@ def test_nobody_is_in_a_collective():
 
 def test_the_table_shows_the_user_s_line():
     stack = (Spot("/x/lib/python3.11/threading.py", 1, "wait"), *HERE)
-    rows = hangs.report({0: place(0, "barrier", 1, stack=stack)}, [1], 2).splitlines()[1:]
+    rows = hangs.report({0: place(0, "barrier", 1, stack=stack)}, [1], [0, 1]).splitlines()[1:]
     assert rows[0].split() == ["rank", "collective", "memory", "line"]
     assert "barrier 1, waiting" in rows[1]
     assert "8 MB" in rows[1]
