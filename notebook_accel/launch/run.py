@@ -72,9 +72,9 @@ class Run:
         """The workers of this machine; what the ranks meet in is put into `held`."""
         job = specs.Job(self.config, self.size, rules.uses_cpu(self.config, self.machine), self.attempt)
         if self.meeting is None:
-            listener = held.enter_context(specs.listen(self.config))
-            workers = specs.alone(job, self.ambient, _private_folder(), listener.getsockname()[1])
-            return WorkerPool(workers, self.starter, listener)
+            with specs.listen(self.config) as listener:
+                workers = specs.alone(job, self.ambient, _private_folder(), listener.getsockname()[1])
+                return WorkerPool(workers, self.starter, listener)
         meeting = nodes.met(self.meeting, self.size, self.starter, self.ambient, view, self.config.timeout)
         met = held.enter_context(meeting)
         return WorkerPool(specs.among(job, self.ambient, _private_folder(), met), self.starter)
