@@ -181,7 +181,10 @@ class Displays:
             self._publish(tag, event, name)
 
     def _publish(self, tag: str, event: Displayed, name: str) -> None:
-        self._screen.publish(tag, event.data, event.metadata, name, event.update)
+        try:
+            self._screen.publish(tag, event.data, event.metadata, name, event.update)
+        except Exception as error:  # noqa: BLE001 - whatever a front end does not take, the run goes on
+            self._screen.note(f"{tag}… a display could not be shown ({type(error).__name__}: {error}).\n")
 
 
 CellOutput = CellView

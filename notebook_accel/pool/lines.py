@@ -25,7 +25,8 @@ _CONTROL = re.compile(
     r"|[\r\n\b]"
 )
 _CUT = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]{0,500}\x1b?)?|\r)\Z")
-_CELL = re.compile(r"(?:\x1b\[[\d;:]*m)*.(?:(?:\x1b\[[\d;:]*m)+\Z)?", re.DOTALL)
+_COLOUR = re.compile(r"\x1b\[[\d;:]*m")
+_CELL = re.compile(r"(?:\x1b\[[\d;:]*m)*[^\x1b](?:(?:\x1b\[[\d;:]*m)+\Z)?")
 
 
 class Lines:
@@ -90,6 +91,11 @@ class _Row:
     bar: bool = False
     """Whether it is written over and over: then a newline after it may only be a step down to a nested bar."""
 
+    @property
+    def width(self) -> int:
+        """How many columns it takes."""
+        return _width(self.text)
+
 
 class _Rows:
     """The rows that may still change, and the cursor."""
@@ -118,7 +124,7 @@ class _Rows:
     def ordinary(self) -> bytes | None:
         """The unfinished line when it is one like any other, which needs no rows; else None."""
         row = self._rows[0]
-        if len(self._rows) > 1 or row.bar or self._held or self._column != len(row.text):
+        if len(self._rows) > 1 or row.bar or self._held or self._column != row.width:
             return None
         return row.text.encode("utf-8", errors="replace") + self._decoder.getstate()[0]
 
@@ -139,7 +145,10 @@ class _Rows:
             self._pass_on(self._row)  # ordinary text follows: what is above was finished
         self._fresh, self._wrote = False, self._wrote or not text.isspace()
         row = self._rows[self._row]
-        row.text, self._column = _overlay(row.text, self._column, text)
+        if self._column == row.width:
+            row.text, self._column = row.text + text, self._column + _width(text)
+        else:
+            row.text, self._column = _overlay(row.text, self._column, text)
         if len(row.text) > MAX_LINE:
             self._pass_on(self._row + 1)
 
@@ -233,10 +242,16 @@ _ACTIONS: dict[str, Callable[[_Rows, int], None]] = {
 }
 
 
+def _width(text: str) -> int:
+    """The columns of a text: colours take no room."""
+    return len(text) if "\x1b" not in text else len(_COLOUR.sub("", text))
+
+
 def _overlay(old: str, column: int, new: str) -> tuple[str, int]:
     """`old` with `new` written over it from a column on, and the column after it. Colours take no room."""
     if "\x1b" not in old and "\x1b" not in new:
         return old[:column].ljust(column) + new + old[column + len(new) :], column + len(new)
-    below, above = _CELL.findall(old), _CELL.findall(new)
+    below, above = _CELL.findall(old), _CELL.findall(new) or [new]
+    width = _width(new)
     below += [" "] * (column - len(below))
-    return "".join(below[:column] + above + below[column + len(above) :]), column + len(above)
+    return "".join(below[:column] + above + below[column + width :]), column + width

@@ -153,6 +153,16 @@ def test_ids_of_ranks_do_not_meet_and_only_the_last_update_counts(view, recorder
     assert ids[0] != ids[1] == ids[2]
 
 
+def test_a_display_that_cannot_be_shown_is_a_line(view, recorder, capsys, monkeypatch):
+    def refuse(*args):
+        raise ValueError("not JSON")
+
+    monkeypatch.setattr(recorder, "publish", refuse)
+    view.show(Displayed(0, {"application/json": {}}, {}, {}))
+    view.finish()
+    assert capsys.readouterr().out == "[rank 0] … a display could not be shown (ValueError: not JSON).\n"
+
+
 def test_displays_are_bounded(view, recorder, capsys):
     for number in range(MAX_DISPLAYS + 50):
         view.show(Displayed(0, {}, {}, {"display_id": str(number)}))

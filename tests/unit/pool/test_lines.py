@@ -79,6 +79,20 @@ def test_colours_are_text_and_take_no_room():
     assert lines.partial.replace("\x1b[0m", "") == "\x1b[31m60%|##"
 
 
+@given(st.integers(1, 9))
+def test_coloured_lines_are_ordinary_ones(size):
+    data = b"\x1b[1;32mgreen\x1b[0m and more\nplain\n\x1b[0m\n\x1b[31mend\x1b[0m" * 3 + b"\n"
+    assert pieces(data, size) == data.decode()
+
+
+def test_coloured_lines_keep_the_short_way():
+    lines = Lines()
+    lines.feed(b"\x1b[32mgreen\x1b[")
+    assert lines.live
+    lines.feed(b"0m and ")
+    assert not lines.live
+
+
 def test_titles_links_and_hidden_cursors_are_left_out():
     assert Lines().feed(b"\x1b]0;title\x07\x1b[?25la\x1b[?25h\n") == "a\n"
 
