@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from notebook_accel.comm.rng import set_seed
     from notebook_accel.errors import NotebookAccelError, RankError
     from notebook_accel.launch import RankResults, debug_launcher, notebook_launcher, shutdown
+    from notebook_accel.panel import config_panel
 
 __version__ = "0.1.0"
 
@@ -28,6 +29,7 @@ _HOMES = {
     "PartialState": "notebook_accel.accelerator",
     "RankError": "notebook_accel.errors",
     "RankResults": "notebook_accel.launch",
+    "config_panel": "notebook_accel.panel",
     "debug_launcher": "notebook_accel.launch",
     "notebook_launcher": "notebook_accel.launch",
     "set_seed": "notebook_accel.comm.rng",
@@ -41,6 +43,7 @@ __all__ = [
     "PartialState",
     "RankError",
     "RankResults",
+    "config_panel",
     "debug_launcher",
     "notebook_launcher",
     "set_seed",

@@ -133,7 +133,12 @@ def test_the_real_accelerate_inside_sees_the_same(tmp_path):
 def test_a_script_under_accelerates_own_launcher_and_torchrun(tmp_path, script):
     pytest.importorskip("accelerate")
     more = {"GLOO_SOCKET_IFNAME": "lo"}
-    done = run(tmp_path, ["--nproc_per_node", 2, "--standalone", script], module="torch.distributed.run", **more)
+    done = run(
+        tmp_path,
+        ["--nproc_per_node", 2, "--standalone", "--log_dir", tmp_path / "logs", script],
+        module="torch.distributed.run",
+        **more,
+    )
     assert lines(done) == [f"rank {rank} sees [0, 1] no []" for rank in (0, 1)]
     flags = ["--cpu", "--mixed_precision", "bf16", script]
     done = run(tmp_path, flags, module="accelerate.commands.launch", **more)
