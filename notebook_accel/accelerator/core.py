@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NoReturn
 
 import torch
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
 
-from notebook_accel.accelerator import metrics, not_yet, parts
+from notebook_accel.accelerator import not_yet, parts
 from notebook_accel.accelerator.kinds import DistributedType
+from notebook_accel.accelerator.loading import Loading
 from notebook_accel.accelerator.prepared import Prepared
 from notebook_accel.accelerator.ranks import Ranks
 from notebook_accel.accelerator.state import AcceleratorState, GradientState
@@ -23,7 +23,7 @@ from notebook_accel.comm.process import Process
 from notebook_accel.errors import NotYetError
 
 
-class Accelerator(Ranks):
+class Accelerator(Loading, Ranks):
     """Runs one training loop on one device or on many: prepare the objects, and use `backward`.
 
     Names and order of the arguments are the peer's. An argument that is not built yet raises
@@ -41,7 +41,7 @@ class Accelerator(Ranks):
     def __init__(
         self,
         device_placement: bool = True,
-        split_batches: bool = False,
+        split_batches: bool | None = None,
         mixed_precision: Any = None,
         gradient_accumulation_steps: int = 1,
         cpu: bool = False,
@@ -88,31 +88,6 @@ class Accelerator(Ranks):
     def device_placement(self) -> bool:
         """Whether `prepare` moves models and batches to `device`."""
         return self._parts.device_placement
-
-    @property
-    def split_batches(self) -> bool:
-        """Whether each batch of a loader is cut into one part for each rank."""
-        return self._parts.loaders.split_batches
-
-    @property
-    def even_batches(self) -> bool:
-        """Whether all ranks get equally many batches, by repeating samples from the start."""
-        return self._parts.loaders.even_batches
-
-    @property
-    def non_blocking(self) -> bool:
-        """Whether batches are copied to the device while the loop goes on."""
-        return self._parts.loaders.non_blocking
-
-    @property
-    def dispatch_batches(self) -> bool:
-        """Whether the main process reads all data and sends it to the others."""
-        return False
-
-    @property
-    def rng_types(self) -> list[str]:
-        """The random generators that a prepared loader makes equal on all ranks before each epoch."""
-        return list(self._parts.loaders.rng_types)
 
     @property
     def step_scheduler_with_optimizer(self) -> bool:
@@ -183,18 +158,6 @@ class Accelerator(Ranks):
         prepared: AcceleratedOptimizer = self._prepared.prepare([optimizer], [device_placement])[0]
         return prepared
 
-    def prepare_data_loader(
-        self,
-        data_loader: DataLoader,
-        device_placement: bool | None = None,
-        slice_fn_for_dispatch: Callable[..., Any] | None = None,
-    ) -> DataLoader:
-        """One loader over this rank's part of the data."""
-        if slice_fn_for_dispatch is not None:
-            raise NotYetError("`slice_fn_for_dispatch` is not supported yet. Each rank reads its part; leave it out.")
-        prepared: DataLoader = self._prepared.prepare([data_loader], [device_placement])[0]
-        return prepared
-
     def prepare_scheduler(self, scheduler: Any) -> AcceleratedScheduler:
         """One scheduler that keeps the pace of the one-process run."""
         prepared: AcceleratedScheduler = self._prepared.prepare([scheduler])[0]
@@ -240,10 +203,6 @@ class Accelerator(Ranks):
     def gather(self, tensor: Any) -> Any:
         """The (nested) tensors of all ranks, concatenated in rank order, repeated samples included."""
         return collectives.gather(tensor, process=self._process)
-
-    def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
-        """What all ranks computed for their samples, each sample once and in order; also lists of objects."""
-        return metrics.gather_for_metrics(input_data, self._process, self._parts.progress, use_gather_object)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
         """The "sum" or "mean" of the (nested) tensors of all ranks, times `scale`."""

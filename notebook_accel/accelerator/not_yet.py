@@ -16,7 +16,6 @@ _ENGINE = "leave it out: the model trains with DistributedDataParallel"
 _MESH = "leave it out: all ranks are data parallel"
 
 ARGUMENTS: dict[str, str] = {
-    "dataloader_config": "pass split_batches=True directly; other settings have their usual values",
     "deepspeed_plugin": _ENGINE,
     "fsdp_plugin": _ENGINE,
     "torch_tp_plugin": _ENGINE,
@@ -33,11 +32,9 @@ ARGUMENTS: dict[str, str] = {
 }
 
 METHODS: dict[str, str] = {
-    "check_trigger": "use reduce() on a tensor with the flag",
     "deepspeed_ulysses_dl_adapter": _ENGINE,
     "get_tracker": _TRACK,
     "init_trackers": _TRACK,
-    "join_uneven_inputs": "leave it out: loaders give all ranks equally many batches",
     "load_state": _STATE,
     "log": _TRACK,
     "lomo_backward": "use backward() and an optimizer of torch.optim",
@@ -48,9 +45,6 @@ METHODS: dict[str, str] = {
     "register_save_state_pre_hook": _STATE,
     "save_model": "use accelerator.save(accelerator.get_state_dict(model), path, safe_serialization=True)",
     "save_state": _STATE,
-    "set_trigger": "use reduce() on a tensor with the flag",
-    "skip_first_batches": "pass over the first batches in the loop",
-    "split_between_processes": "take inputs[accelerator.process_index :: accelerator.num_processes]",
     "trigger_sync_in_backward": "use accumulate()",
     "unscale_gradients": "leave it out: gradients are not scaled in this precision",
     "verify_device_map": "leave it out: models are on one device",
@@ -71,8 +65,6 @@ PROPERTIES: dict[str, str] = {
     "save_iteration": _STATE,
     "tensor_parallel_rank": _MESH,
     "torch_device_mesh": _MESH,
-    "use_seedable_sampler": "leave it out: shuffling is the same on all ranks anyway",
-    "use_stateful_dataloader": "leave it out",
 }
 
 

@@ -12,8 +12,10 @@ from notebook_accel.comm import process as processes
 from notebook_accel.comm.process import Process
 from notebook_accel.config.load import resolve
 from notebook_accel.config.schema import RunConfig
-from notebook_accel.data.build import LoaderOptions, check_rng_types
+from notebook_accel.data.build import check_rng_types
+from notebook_accel.data.options import DataLoaderConfiguration, LoaderOptions
 from notebook_accel.data.progress import Progress
+from notebook_accel.errors import ArgumentTypeError, ConfigError
 from notebook_accel.precision import registry as precisions
 from notebook_accel.precision.base import Precision
 from notebook_accel.strategies import registry as strategies
@@ -27,6 +29,7 @@ ARGUMENTS = (
     "mixed_precision",
     "gradient_accumulation_steps",
     "cpu",
+    "dataloader_config",
     "rng_types",
     "step_scheduler_with_optimizer",
 )
@@ -52,7 +55,8 @@ def build(
     *,
     mixed_precision: Any = None,
     cpu: bool = False,
-    split_batches: bool = False,
+    split_batches: bool | None = None,
+    dataloader_config: DataLoaderConfiguration | None = None,
     gradient_accumulation_steps: int = 1,
     rng_types: Iterable[str] | None = None,
     device_placement: bool = True,
@@ -64,7 +68,7 @@ def build(
     if config.cpu:
         process = process.on_cpu()
     precision = precisions.choose(config)
-    loaders = LoaderOptions(split_batches=bool(split_batches), rng_types=check_rng_types(rng_types))
+    loaders = _loaders(dataloader_config, split_batches, rng_types)
     progress = Progress()
     strategy = strategies.choose(process)(process, precision, loaders, progress)
     parts = Parts(
@@ -81,6 +85,24 @@ def build(
     strategy.setup()
     process.attached[_NEWEST] = weakref.ref(parts)
     return parts
+
+
+def _loaders(given: Any, split_batches: bool | None, rng_types: Iterable[str] | None) -> LoaderOptions:
+    """The options for loaders; the old spelling of one of them is honoured."""
+    if given is not None and not isinstance(given, DataLoaderConfiguration):
+        raise ArgumentTypeError(
+            f"`dataloader_config` must be a DataLoaderConfiguration; it is a {type(given).__name__}. "
+            "Write DataLoaderConfiguration(split_batches=True, ...)."
+        )
+    options = LoaderOptions.of(given or DataLoaderConfiguration(), check_rng_types(rng_types))
+    if split_batches is None:
+        return options
+    if given is not None and given.split_batches and not split_batches:
+        raise ConfigError(
+            "`split_batches` is False in Accelerator(...) and True in its `dataloader_config`. Set it in one place."
+        )
+    options.split_batches = bool(split_batches)
+    return options
 
 
 def configure(process: Process, *, mixed_precision: Any = None, cpu: bool = False) -> RunConfig:

@@ -13,13 +13,13 @@ from torch.utils.data import DataLoader
 
 from notebook_accel.accelerator.parts import Parts
 from notebook_accel.accelerator.wrapped import AcceleratedOptimizer, AcceleratedScheduler
-from notebook_accel.data.loader import DataLoaderShard
+from notebook_accel.data.prepared import Prepared as PreparedLoader
 from notebook_accel.errors import ConfigError
 from notebook_accel.strategies.base import Item, Role
 
 # In this order: a prepared object is also of the kind that it was made from.
 ROLES: tuple[tuple[type | tuple[type, ...], Role], ...] = (
-    ((AcceleratedOptimizer, AcceleratedScheduler, DataLoaderShard), "other"),
+    ((AcceleratedOptimizer, AcceleratedScheduler, PreparedLoader), "other"),
     (torch.nn.Module, "model"),
     (Optimizer, "optimizer"),
     (LRScheduler, "scheduler"),

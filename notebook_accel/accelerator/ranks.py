@@ -11,6 +11,7 @@ import torch
 
 from notebook_accel.comm import collectives
 from notebook_accel.comm.process import Process
+from notebook_accel.comm.split import split
 
 
 class Ranks:
@@ -69,6 +70,14 @@ class Ranks:
         """`print`, on the first rank of each machine only."""
         if self.is_local_main_process:
             print(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
+        """This rank's part of a list, tuple, tensor, dataset, or dict of these: as equal as can be, in order.
+
+        With `apply_padding` the last input is repeated so that all ranks have equally many, as `gather` needs.
+        """
+        yield inputs if self._process.alone else split(inputs, self.process_index, self.num_processes, apply_padding)
 
     @contextlib.contextmanager
     def main_process_first(self) -> Iterator[None]:

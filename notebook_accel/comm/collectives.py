@@ -171,6 +171,13 @@ def _joined(process: Process | None, operation: str) -> Process:
     return process if company is None else company(operation, process)
 
 
+def check_company(operation: str, process: Process) -> None:
+    """Raise, as a collective would, where `operation` needs all ranks and some cannot take part."""
+    company: Callable[[str, Process], Process] | None = process.attached.get(COMPANY)
+    if company is not None and not process.alone:
+        company(operation, process)
+
+
 @contextlib.contextmanager
 def _told(process: Process) -> Iterator[None]:
     """A block before the header: should it fail on this rank only, the others learn of it and do not wait."""

@@ -84,15 +84,22 @@ def _create(process: Process, ranks: list[int] | None) -> Groups:
     nccl = dist.get_backend() == "nccl"
     with process.links.watch():
         payload = world if ranks is None else dist.new_group(**some)  # type: ignore[arg-type]
-        timeout = _timeout(world)
-        control = None if nccl and not process.debug else dist.new_group(backend="gloo", timeout=timeout, **some)  # type: ignore[arg-type]
+        limit = timeout(process)
+        control = None if nccl and not process.debug else dist.new_group(backend="gloo", timeout=limit, **some)  # type: ignore[arg-type]
     return Groups(world, payload, control)
 
 
-def _timeout(group: Any) -> timedelta | None:
-    """How long operations of a gloo group may take; None where that cannot be found out."""
+def timeout(process: Process) -> timedelta | None:
+    """How long operations of the group may take; None where that cannot be found out."""
+    world: Any = dist.group.WORLD
     try:
-        found = group._get_backend(torch.device("cpu")).options._timeout
+        found = world._get_backend(torch.device("cpu")).options._timeout
     except (AttributeError, RuntimeError):
         return None
     return found if isinstance(found, timedelta) else None
+
+
+def store() -> dist.Store:
+    """Where the ranks have met: a few words can be left there for each other."""
+    found: dist.Store = dist.distributed_c10d._get_default_store()
+    return found

@@ -47,7 +47,7 @@ def announce(process: Process, error: Exception) -> None:
     if carried.control is None or getattr(error, _KNOWN, False):
         return
     number = len(carried.failures) + 1
-    _store().set(_key(process.rank, number), failures.pack(error, process.rank))  # type: ignore[arg-type]
+    groups.store().set(_key(process.rank, number), failures.pack(error, process.rank))  # type: ignore[arg-type]
     mine, found = _tensors([0, 0, number], process)
     work = carried.control.allgather([list(found.unbind(0))], [mine])
     carried.failures.append((work, mine, found))
@@ -76,7 +76,7 @@ def _exchange(words: Sequence[int], control: Any, process: Process, operation: s
 def _raise_failure(rows: list[list[int]]) -> None:
     for rank, row in enumerate(rows):
         if row[2]:
-            error = failures.unpack(_store().get(_key(rank, row[2])))
+            error = failures.unpack(groups.store().get(_key(rank, row[2])))
             setattr(error, _KNOWN, True)
             raise error
 
@@ -134,8 +134,3 @@ def call_site() -> str:
 
 def _key(rank: int, number: int) -> str:
     return f"notebook_accel failure {number} of rank {rank}"
-
-
-def _store() -> dist.Store:
-    store: dist.Store = dist.distributed_c10d._get_default_store()
-    return store

@@ -23,16 +23,28 @@ def map_tensors(function: Callable[[torch.Tensor], Any], data: Any) -> Any:
 
 def map_leaves(function: Callable[[Any], Any], data: Any) -> Any:
     """`data` with everything that is not a container replaced by `function(it)`."""
-    if isinstance(data, torch.Tensor):
-        return function(data)
+    return function(data) if is_leaf(data) else map_children(lambda part: map_leaves(function, part), data)
+
+
+def is_leaf(data: Any) -> bool:
+    """Whether `data` is no container."""
+    if isinstance(data, (torch.Tensor, str)):
+        return True
+    return not isinstance(data, (Mapping, list, tuple)) and not _is_record(data)
+
+
+def map_children(function: Callable[[Any], Any], data: Any) -> Any:
+    """The container `data` with each part that it holds directly replaced by `function(part)`."""
     if isinstance(data, Mapping):
-        return _map_mapping(function, data)
+        return _with_items(data, {key: function(value) for key, value in data.items()})
     if isinstance(data, (list, tuple)):
-        return _rebuild(data, [map_leaves(function, item) for item in data])
-    if dataclasses.is_dataclass(data) and not isinstance(data, type):
-        new = {item.name: map_leaves(function, getattr(data, item.name)) for item in dataclasses.fields(data)}
-        return _with_fields(data, new)
-    return function(data)
+        return _rebuild(data, [function(item) for item in data])
+    new = {item.name: function(getattr(data, item.name)) for item in dataclasses.fields(data)}
+    return _with_fields(data, new)
+
+
+def _is_record(data: Any) -> bool:
+    return dataclasses.is_dataclass(data) and not isinstance(data, type)
 
 
 def leaves(data: Any) -> list[Any]:
@@ -219,10 +231,6 @@ def _rebuild(data: Any, items: list[Any]) -> Any:
     if kind in (list, tuple):
         return kind(items)
     return kind._make(items) if hasattr(kind, "_make") else kind(items)
-
-
-def _map_mapping(function: Callable[[Any], Any], data: Mapping[Any, Any]) -> Any:
-    return _with_items(data, {key: map_leaves(function, value) for key, value in data.items()})
 
 
 def _with_items(data: Mapping[Any, Any], new: dict[Any, Any]) -> Any:

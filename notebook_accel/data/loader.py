@@ -1,23 +1,25 @@
-"""The loader that a rank iterates: its own batches, on its device, with the end of data known."""
+"""The loader with which a rank reads its own batches, on its device, with the end of data known."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, DistributedSampler
 
-from notebook_accel.comm import process as processes
-from notebook_accel.comm import rng, tree
+from notebook_accel.comm import rng
 from notebook_accel.comm.process import Process
+from notebook_accel.data.note import Note
+from notebook_accel.data.options import require_torchdata
+from notebook_accel.data.prepared import END, Prepared
 from notebook_accel.data.progress import Pass, Progress
 from notebook_accel.data.shard import BatchSamplerShard, Deal
+from notebook_accel.data.stream import IterableDatasetShard, Noted, NotingCollate, is_nothing
 
-_END = object()
 
-
-class DataLoaderShard(DataLoader):
+class DataLoaderShard(Prepared, DataLoader):
     """A `DataLoader` over this rank's part of the data. Made by `data.build.prepare_data_loader`."""
 
     def __init__(
@@ -26,6 +28,8 @@ class DataLoaderShard(DataLoader):
         device: torch.device | None = None,
         rng_types: Iterable[str] | None = None,
         synchronized_generator: torch.Generator | None = None,
+        skip_batches: int = 0,
+        use_stateful_dataloader: bool = False,
         *,
         process: Process | None = None,
         progress: Progress | None = None,
@@ -33,45 +37,57 @@ class DataLoaderShard(DataLoader):
         facts: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
+        """`skip_batches` are read and left out, for data that cannot be skipped otherwise; `settings` are torch's."""
         super().__init__(dataset, **settings)
-        self.device, self.non_blocking = device, non_blocking
+        self._made: dict[str, Any] = {
+            "device": device,
+            "rng_types": rng_types,
+            "synchronized_generator": synchronized_generator,
+        }
+        self._made |= {"process": process, "progress": progress, "non_blocking": non_blocking, "facts": facts}
+        self._settings = settings
+        self.device, self.non_blocking, self.skip_batches = device, non_blocking, skip_batches
         self.rng_types, self.synchronized_generator = list(rng_types or ()), synchronized_generator
-        self.iteration = 0
-        self._process = process or processes.current()
-        self._progress = progress or Progress()
-        self.total_batch_size: int | None = None
-        # torch forbids changing these after construction, and would say None for `batch_size` here; they
-        # are what people read, and torch itself reads only `batch_sampler`.
-        for name, value in (facts or {}).items():
-            object.__setattr__(self, name, value)
+        self._is_wrapped = isinstance(dataset, IterableDatasetShard)
+        self._state: Any = None
+        self._set_up(process, progress, facts)
+        if self._is_wrapped:
+            object.__setattr__(
+                self, "collate_fn", NotingCollate(self.collate_fn, settings.get("batch_size") is not None)
+            )
+
+    def __new__(cls, *args: Any, use_stateful_dataloader: bool = False, **kwargs: Any) -> DataLoaderShard:
+        """With `use_stateful_dataloader`, one that is torchdata's `StatefulDataLoader` too."""
+        made: DataLoaderShard = object.__new__(stateful(cast(Any, cls)) if use_stateful_dataloader else cls)
+        return made
 
     @property
-    def total_dataset_length(self) -> int:
-        """How many samples the dataset has, over all ranks."""
-        return int(getattr(self.dataset, "total_length", None) or len(self._sized))
+    def even_batches(self) -> bool | None:
+        """Whether samples are repeated so that all ranks get equally many; None where that is not up to this loader."""
+        value: bool | None = getattr(self._dealer, "even_batches", None)
+        return value
+
+    @even_batches.setter
+    def even_batches(self, even: bool) -> None:
+        if self._dealer is not None:
+            self._dealer.even_batches = even
 
     @property
-    def _sized(self) -> Any:
-        """The dataset, of which torch's types do not know that it has a length."""
-        return self.dataset
+    def _dealer(self) -> Any:
+        index = self._index_sampler
+        return index if isinstance(index, BatchSamplerShard) else self.dataset if self._is_wrapped else None
 
-    @property
-    def end_of_dataloader(self) -> bool:
-        """Whether the batch in hand is this loader's last."""
-        active = self._progress.active
-        return active is not None and active.loader() is self and active.at_end
-
-    def set_epoch(self, epoch: int) -> None:
-        """Tell the samplers and the dataset, where they want to know, which epoch comes next."""
-        self.iteration = epoch
-        self._announce_epoch()
+    def __len__(self) -> int:
+        return max(0, super().__len__() - self.skip_batches)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         rng.synchronize_rng_states(self.rng_types, self.synchronized_generator, process=self._process)
         self._announce_epoch()
+        self.repeated_samples = 0
         current = Pass(self)
+        counted = isinstance(self._index_sampler, BatchSamplerShard)
         try:
-            yield from self._ahead(current) if isinstance(self.dataset, IterableDataset) else self._counted(current)
+            yield from self._counted(current) if counted else self._ahead(current)
         finally:
             self._progress.finish(current)
         self.iteration += 1
@@ -79,57 +95,102 @@ class DataLoaderShard(DataLoader):
     def _counted(self, current: Pass) -> Iterator[Any]:
         """Batches of a loader whose sampler says which is the last."""
         batches = super().__iter__()
-        deal = self._index_sampler.latest
-        for number, batch in enumerate(batches, 1):
-            if deal.is_over and number == deal.given:
-                self._end(current, deal, batch)
-            self._progress.step(current)
-            yield self._placed(batch)
+        deal: Deal = self._index_sampler.latest
+        while (batch := self._drawn(batches)) is not END:
+            number = batches._num_yielded  # not counted here: a pass that was resumed begins in the middle
+            current.at_end = deal.is_over and number == deal.given
+            unusual = deal.notes.pop(number, None) if deal.notes else None
+            if current.at_end and unusual is None:
+                unusual = self._note_of_sampler()
+            if unusual is None:
+                self._progress.step(current)
+                yield self._placed(batch)
+            else:
+                yield from self._giving(current, batch, unusual, deal.counts)
+        self._through(deal.counts)
 
     def _ahead(self, current: Pass) -> Iterator[Any]:
         """Batches of an iterable, which must be read one ahead to see which is the last."""
-        batches = super().__iter__()
-        following = next(batches, _END)
-        while following is not _END:
-            batch, following = following, next(batches, _END)
-            current.at_end = following is _END
-            self._progress.step(current)
-            yield self._placed(batch)
+        batches, counts = super().__iter__(), None
+        for _ in range(self.skip_batches):
+            self._drawn(batches)
+        following = self._drawn(batches)
+        while following is not END:
+            self._keep_state()
+            batch, following = following, self._drawn(batches)
+            current.at_end = following is END or (isinstance(following, Noted) and is_nothing(following.content))
+            noted = batch.note if isinstance(batch, Noted) else None
+            if isinstance(batch, Noted) and is_nothing(batch.content):
+                counts = [
+                    current.given + (rank < ((noted and noted.company) or 0))
+                    for rank in range(self._process.world_size)
+                ]
+                continue
+            yield from self._giving(current, batch.content if isinstance(batch, Noted) else batch, noted, None)
+        self._state = None
+        self._through(counts)
 
-    def _end(self, current: Pass, deal: Deal, batch: Any) -> None:
-        current.at_end = True
-        current.batch_size = tree.find_batch_size(batch) or 0
-        current.real = deal.real or self._real_of_sampler()
-        if deal.real_batches is not None:
-            ranks = range(self._process.world_size)
-            current.real = [current.batch_size if rank < deal.real_batches else 0 for rank in ranks]
+    def _keep_state(self) -> None:
+        """Where a loader that can be resumed is, before it reads one batch more than it has given."""
 
-    def _real_of_sampler(self) -> list[int] | None:
-        """The same for a DistributedSampler, which has repeated samples by itself, interleaved over the ranks."""
+    def _note_of_sampler(self) -> Note | None:
+        """For a DistributedSampler, which has repeated samples by itself, interleaved over the ranks."""
         sampler: Any = self.sampler
-        if not isinstance(sampler, torch.utils.data.DistributedSampler) or sampler.drop_last or not self.batch_size:
+        if not isinstance(sampler, DistributedSampler) or sampler.drop_last or not self.batch_size:
             return None
         start = (len(sampler) - 1) // self.batch_size * self.batch_size
-        ranks = range(sampler.num_replicas)
-        total = len(self._sized)
-        places = range(start, len(sampler))
-        return [sum(place * len(ranks) + rank < total for place in places) for rank in ranks]
+        places, ranks, total = range(start, len(sampler)), range(sampler.num_replicas), len(self.dataset)
+        real = tuple(sum(place * len(ranks) + rank < total for place in places) for rank in ranks)
+        held = (len(places),) * len(ranks)
+        return Note(real, held) if real != held else None
 
-    def _placed(self, batch: Any) -> Any:
-        # On a CPU rank batches are where they belong, unless the data was put on a GPU by hand.
-        if self.device is None or (self.device.type == "cpu" and not torch.cuda.is_initialized()):
-            return batch
-        return tree.send_to_device(batch, self.device, non_blocking=self.non_blocking)
-
-    def _announce_epoch(self) -> None:
+    def skipping(self, count: int) -> DataLoaderShard:
+        """A loader like this one without its first `count` batches; data of a sampler is not read for them."""
+        settings, skip = dict(self._settings), self.skip_batches
         index = self._index_sampler
-        told: list[Any] = []
-        for part in (getattr(index, "sampler", None), getattr(index, "batch_sampler", None), self.dataset):
-            if callable(setter := getattr(part, "set_epoch", None)) and not any(part is other for other in told):
-                told.append(part)
-                setter(self.iteration)
+        if isinstance(index, BatchSamplerShard):
+            name = "batch_sampler" if settings.get("batch_sampler") is not None else "sampler"
+            settings[name] = index.skipping(count)
+        else:
+            skip += count
+        made = type(self)(self.dataset, skip_batches=skip, **self._made, **settings)
+        made.iteration = self.iteration
+        return made
 
-    @property
-    def _index_sampler(self) -> BatchSamplerShard:
-        sampler: BatchSamplerShard = super()._index_sampler
-        return sampler
+
+class SkipDataLoader(DataLoader):
+    """A `DataLoader` that reads its first `skip_batches` batches and does not give them."""
+
+    def __init__(self, dataset: Any, skip_batches: int = 0, use_stateful_dataloader: bool = False, **settings: Any):
+        super().__init__(dataset, **settings)
+        self.skip_batches = skip_batches
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        batches = super().__iter__()
+        for _ in range(self.skip_batches):
+            next(batches, None)
+        yield from batches
+
+    def __len__(self) -> int:
+        return max(0, super().__len__() - self.skip_batches)
+
+
+@functools.lru_cache
+def stateful(kind: type) -> type:
+    """`kind`, a class of prepared loaders, with torchdata's `StatefulDataLoader` underneath."""
+    require_torchdata()
+    from torchdata.stateful_dataloader import StatefulDataLoader  # type: ignore[import-untyped, unused-ignore]
+
+    if issubclass(kind, StatefulDataLoader):
+        return kind
+
+    class Stateful(kind, StatefulDataLoader):  # type: ignore[misc, valid-type, unused-ignore]
+        def _keep_state(self) -> None:
+            self._state = super().state_dict()
+
+        def state_dict(self) -> Any:
+            """How far it is, for `load_state_dict` of a loader that is made alike."""
+            return super().state_dict() if self._state is None else self._state
+
+    Stateful.__name__ = Stateful.__qualname__ = f"Stateful{kind.__name__}"
+    return Stateful

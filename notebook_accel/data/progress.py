@@ -1,4 +1,4 @@
-"""Which loader is being read, how far, and which of its last samples are repeats.
+"""Which loader is being read, how far, and what is unusual about the batch in hand.
 
 Loops nest (an evaluation inside a training epoch), end early, and keep half-read iterators around. So
 each pass over a loader has a record of its own, and the pass that gave the latest batch is the one that
@@ -8,20 +8,21 @@ counts.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 from typing import Any
+
+from notebook_accel.data.note import Note
 
 
 class Pass:
-    """One pass over a loader. `real` is, once the last batch is out, how many of its samples on each rank
-    are no repeats; None if none is a repeat."""
+    """One pass over a loader."""
 
     def __init__(self, loader: Any) -> None:
         self.loader = weakref.ref(loader)
         self.at_end = False
-        self.real: Sequence[int] | None = None
-        self.batch_size = 0
-        """Samples in the last batch on each rank, where some are repeats."""
+        self.given = 0
+        """Batches given to this rank so far."""
+        self.note: Note | None = None
+        """What is unusual about the latest batch."""
 
 
 class Progress:
@@ -29,9 +30,12 @@ class Progress:
 
     def __init__(self) -> None:
         self._passes: list[Pass] = []
+        self.joined = False
+        """Whether ranks that have a batch may go on without those that have none left."""
 
     def step(self, current: Pass) -> None:
         """`current` is about to give a batch."""
+        current.given += 1
         if not self._passes or self._passes[-1] is not current:
             self.finish(current)
             self._passes.append(current)
@@ -58,6 +62,6 @@ class Progress:
 
     @property
     def remainder(self) -> int:
-        """How many samples of the last batches, over all ranks, are no repeats; -1 when none is a repeat."""
-        active = self.active
-        return -1 if active is None or active.real is None else sum(active.real)
+        """How many samples of the latest batches, over all ranks, are no repeats; -1 when all are the usual number."""
+        note = self.active.note if self.active is not None else None
+        return -1 if note is None or note.real is None else sum(note.real)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, cycle, islice
 from typing import Any
 
 from torch.utils.data import BatchSampler
 
+from notebook_accel.data import note
+from notebook_accel.data.note import Note
 from notebook_accel.errors import ConfigError
 
 _END = object()
@@ -16,16 +19,16 @@ _END = object()
 
 @dataclass
 class Deal:
-    """How far one pass over a shard is, and which samples of its last round are repeats."""
+    """How far one pass over a shard is, and what is unusual about its rounds."""
 
     given: int = 0
     """Batches given to this rank so far."""
     is_over: bool = False
     """Whether the latest batch given is this rank's last."""
-    real: list[int] | None = None
-    """Samples of the last round on each rank that are no repeats; None if that round was not filled up."""
-    real_batches: int | None = None
-    """The same in whole batches, where batches vary in size."""
+    notes: dict[int, Note] = field(default_factory=dict)
+    """By the number of the batch, from 1."""
+    counts: list[int] | None = None
+    """How many batches each rank has, once they are found to differ."""
 
 
 class BatchSamplerShard(BatchSampler):
@@ -33,7 +36,8 @@ class BatchSamplerShard(BatchSampler):
 
     Batches are dealt in rounds: with `split_batches` each batch is a round, cut into equal parts;
     otherwise a round is `num_processes` batches, one for each rank. With `even_batches` the last round is
-    filled up with samples from the start, so that all ranks get equally many batches of equal size.
+    filled up with samples from the start, so that all ranks get equally many batches of equal size. The
+    first `skip_batches` batches of each rank are left out.
 
     Each pass has a `Deal` that says how far it is; `latest` is that of the newest pass.
     """
@@ -45,15 +49,18 @@ class BatchSamplerShard(BatchSampler):
         process_index: int = 0,
         split_batches: bool = False,
         even_batches: bool = True,
+        *,
+        skip_batches: int = 0,
     ) -> None:
         size = getattr(batch_sampler, "batch_size", None)
         if split_batches:
-            _check_split(batch_sampler, size, num_processes)
+            check_split(batch_sampler, size, num_processes)
         self.batch_sampler = batch_sampler
         self.num_processes, self.process_index = num_processes, process_index
         self.split_batches, self.even_batches = split_batches, even_batches
         self.batch_size = size  # type: ignore[assignment]
         self.drop_last = getattr(batch_sampler, "drop_last", False)
+        self.skip_batches = skip_batches
         self.latest = Deal()
 
     @property
@@ -76,6 +83,15 @@ class BatchSamplerShard(BatchSampler):
         return len(self.batch_sampler)
 
     def __len__(self) -> int:
+        return max(0, self._whole_length() - self.skip_batches)
+
+    def skipping(self, count: int) -> BatchSamplerShard:
+        """The same without the first `count` of each rank's batches, beside those left out already."""
+        made = copy.copy(self)
+        made.skip_batches += count
+        return made
+
+    def _whole_length(self) -> int:
         if self.split_batches:
             return self.total_length
         full, over = divmod(self.total_length, self.num_processes)
@@ -90,7 +106,7 @@ class BatchSamplerShard(BatchSampler):
 
     def _announced(self, deal: Deal) -> Iterator[Any]:
         """This rank's batches. It looks one batch ahead, of indices, so that nobody need read data ahead."""
-        mine = self._dealt(deal)
+        mine = islice(self._dealt(deal), self.skip_batches, None)
         following = next(mine, _END)
         while following is not _END:
             batch, following = following, next(mine, _END)
@@ -100,12 +116,14 @@ class BatchSamplerShard(BatchSampler):
 
     def _dealt(self, deal: Deal) -> Iterator[Any]:
         first: list[Any] = []
-        for batches, is_last in self._rounds():
+        for number, (batches, is_last) in enumerate(self._rounds(), 1 - self.skip_batches):
             first = first or batches
             if not is_last or self._is_full(batches):
+                if self.share is None and (unusual := _of_batches(batches, len(batches))):
+                    deal.notes[number] = unusual
                 yield self._cut(batches[0]) if self.split_batches else batches[self.process_index]
             elif not self.drop_last:
-                yield from self._last(batches, first, deal)
+                yield from self._last(batches, first, deal, number)
 
     def _rounds(self) -> Iterator[tuple[list[Any], bool]]:
         """Rounds of batches, and whether each is the last."""
@@ -127,37 +145,75 @@ class BatchSamplerShard(BatchSampler):
         size = self.share or 0
         return samples[self.process_index * size : (self.process_index + 1) * size]
 
-    def _last(self, batches: list[Any], first: list[Any], deal: Deal) -> Iterator[Any]:
+    def _last(self, batches: list[Any], first: list[Any], deal: Deal, number: int) -> Iterator[Any]:
         """This rank's part of a last round that is not full."""
         if not self.even_batches:
-            yield from self._uneven(batches)
+            unusual, mine = self._uneven(batches)
         elif self.share is None:
-            yield self._repeated(batches, first, deal)
+            dealt = [*batches, *islice(cycle(first), self.num_processes - len(batches))]
+            unusual, mine = _of_batches(dealt, len(batches)), dealt[self.process_index]
         else:
-            yield self._filled(batches, first, deal)
+            unusual, mine = self._filled(batches, first)
+        if unusual is not None:
+            deal.notes[number] = unusual
+            if unusual.company is not None:
+                deal.counts = [number - (rank >= unusual.company) for rank in range(self.num_processes)]
+        if mine is not None:
+            yield mine
 
-    def _uneven(self, batches: list[Any]) -> Iterator[Any]:
-        if not self.split_batches:
-            yield from batches[self.process_index : self.process_index + 1]
-        elif part := self._cut(batches[0]):
-            yield part
+    def _uneven(self, batches: list[Any]) -> tuple[Note | None, Any]:
+        if self.split_batches:
+            size, count = self.share or 0, len(batches[0])
+            sizes = [min(max(count - rank * size, 0), size) for rank in range(self.num_processes)]
+            return note.of_sizes(sizes, self.num_processes), self._cut(batches[0]) or None
+        mine = batches[self.process_index] if self.process_index < len(batches) else None
+        if not hasattr(batches[0], "__len__"):
+            return note.whole(len(batches), self.num_processes, even=False), mine
+        return note.of_sizes([len(batch) for batch in batches], self.num_processes), mine
 
-    def _filled(self, batches: list[Any], first: list[Any], deal: Deal) -> Any:
+    def _filled(self, batches: list[Any], first: list[Any]) -> tuple[Note | None, Any]:
         """Every rank gets a full batch: samples are repeated from the start, as often as it takes."""
         size = self.share or 0
         samples = list(chain.from_iterable(batches))
-        deal.real = [min(max(len(samples) - rank * size, 0), size) for rank in range(self.num_processes)]
         missing = self.num_processes * size - len(samples)
-        return self._cut([*samples, *islice(cycle(chain.from_iterable(first)), missing)])
-
-    def _repeated(self, batches: list[Any], first: list[Any], deal: Deal) -> Any:
-        """Every rank gets a batch: of batches that vary in size, whole ones are repeated from the start."""
-        dealt = [*batches, *islice(cycle(first), self.num_processes - len(batches))]
-        deal.real_batches = len(batches)
-        return dealt[self.process_index]
+        filling = islice(cycle(chain.from_iterable(first)), missing)
+        return note.filled(len(samples), size, self.num_processes), self._cut([*samples, *filling])
 
 
-def _check_split(batch_sampler: Any, size: Any, num_processes: int) -> None:
+class SkipBatchSampler(BatchSampler):
+    """`batch_sampler` without its first `skip_batches` batches."""
+
+    def __init__(self, batch_sampler: Any, skip_batches: int = 0) -> None:
+        self.batch_sampler, self.skip_batches = batch_sampler, skip_batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(iter(self.batch_sampler), self.skip_batches, None)
+
+    @property
+    def total_length(self) -> int:
+        """How many batches there are, those left out included."""
+        return len(self.batch_sampler)
+
+    def __len__(self) -> int:
+        return max(0, self.total_length - self.skip_batches)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "batch_sampler":  # not there yet: while unpickling
+            raise AttributeError(name)
+        return getattr(self.batch_sampler, name)
+
+
+def _of_batches(dealt: list[Any], count: int) -> Note | None:
+    """For one batch for each rank, of sizes that vary or are not known (what the dataset gives is a batch); only
+    the first `count` are no repeats."""
+    if not hasattr(dealt[0], "__len__"):
+        return note.whole(count, len(dealt), even=True)
+    sizes = [len(batch) for batch in dealt]
+    return note.of_sizes(sizes, len(dealt)) if count == len(dealt) else note.repeated(sizes, count)
+
+
+def check_split(batch_sampler: Any, size: Any, num_processes: int) -> None:
+    """Raise `ConfigError` unless batches of `size` can be cut into parts for `num_processes` ranks."""
     if not isinstance(size, int):
         raise ConfigError(
             f"`split_batches=True` cuts each batch into equal parts, but {type(batch_sampler).__name__} has no "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -13,7 +13,8 @@ from torch.utils.data import DataLoader
 
 from notebook_accel.comm import process as processes
 from notebook_accel.comm.process import Process
-from notebook_accel.data.build import LoaderOptions, prepare_data_loader
+from notebook_accel.data.build import prepare_data_loader
+from notebook_accel.data.options import LoaderOptions
 from notebook_accel.data.progress import Progress
 from notebook_accel.precision.base import Precision
 from notebook_accel.precision.forward import AutocastForward
@@ -48,6 +49,8 @@ class Item:
     """Whether to move it, or what it yields, to the device."""
     evaluation: bool = False
     """Whether a model is only evaluated, so that its gradients need no company."""
+    slice_fn: Callable[..., Any] | None = None
+    """How a batch that was read for all ranks is cut."""
 
 
 Bag = list[Item]
@@ -110,7 +113,12 @@ class Strategy:
 
     def _loader(self, item: Item) -> DataLoader:
         return prepare_data_loader(
-            item.value, self.process, options=self.loaders, progress=self.progress, put_on_device=item.place
+            item.value,
+            self.process,
+            options=self.loaders,
+            progress=self.progress,
+            put_on_device=item.place,
+            slice_fn=item.slice_fn,
         )
 
     def place(self, model: torch.nn.Module) -> torch.nn.Module:
@@ -133,6 +141,10 @@ class Strategy:
 
     def no_sync(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[Any]:
         """A context in which backward passes of `model` keep their gradients to this rank."""
+        return contextlib.nullcontext()
+
+    def join(self, joinables: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
+        """A context in which ranks that run out of batches keep the others company in training `joinables`."""
         return contextlib.nullcontext()
 
     def clip_norm(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float = 2.0) -> torch.Tensor:

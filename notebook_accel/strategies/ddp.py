@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
+from torch.distributed.algorithms.join import Join, Joinable
 from torch.nn.parallel import DistributedDataParallel
 
+from notebook_accel.comm import collectives
+from notebook_accel.errors import ArgumentTypeError
 from notebook_accel.strategies.base import Capabilities, Strategy
 
 _WRAPPED = "DDP modules"
@@ -36,6 +40,23 @@ class DDP(Strategy):
         wrapped = DistributedDataParallel(model, device_ids=[device] if device.index is not None else None)
         self.process.attached[_WRAPPED].add(wrapped)
         return wrapped
+
+    def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
+        """As everywhere; in a batch that not all ranks have, the gradients would wait for ever: it raises."""
+        if any(model.require_backward_grad_sync for model in self.process.attached[_WRAPPED]):
+            collectives.check_company("backward", self.process)
+        super().backward(loss, **kwargs)
+
+    def join(self, joinables: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
+        """torch's `Join`. An optimizer counts where it is a `Joinable` itself (one that shards its state)."""
+        inner = [getattr(item, "optimizer", item) for item in joinables]
+        for item in inner:
+            if not isinstance(item, Joinable):
+                raise ArgumentTypeError(
+                    f"`join_uneven_inputs` takes models that were prepared (and optimizers that shard); it got a "
+                    f"{type(item).__name__}. Give it what prepare() has returned."
+                )
+        return Join(inner, enable=True, throw_on_early_termination=False)
 
     def no_sync(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[Any]:
         if isinstance(model, DistributedDataParallel):

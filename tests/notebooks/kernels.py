@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -98,11 +100,11 @@ def _note(ran: Ran, kind: str, content: dict[str, Any]) -> None:
 
 
 @contextmanager
-def kernel(**environment: str) -> Iterator[Kernel]:
-    """A kernel of this interpreter; gone at the end of the block."""
-    import os
-
+def kernel(python: str = sys.executable, **environment: str) -> Iterator[Kernel]:
+    """A kernel of this interpreter (or of another); gone at the end of the block."""
     manager = KernelManager(kernel_name="python3")
+    assert manager.kernel_spec is not None
+    manager.kernel_spec.argv = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     env = {**os.environ, **environment}
     # A kernel that knows it runs under pytest switches off its capture of file descriptors.
     env.pop("PYTEST_CURRENT_TEST", None)

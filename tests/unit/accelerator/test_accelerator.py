@@ -90,8 +90,6 @@ def test_one_by_one() -> None:
     assert isinstance(accelerator.prepare_optimizer(given["optimizer"]), AcceleratedOptimizer)
     assert isinstance(accelerator.prepare_data_loader(given["loader"]), DataLoaderShard)
     assert isinstance(accelerator.prepare_scheduler(given["scheduler"]), AcceleratedScheduler)
-    with pytest.raises(NotYetError, match="slice_fn_for_dispatch"):
-        accelerator.prepare_data_loader(given["loader"], slice_fn_for_dispatch=len)
 
 
 def test_placement_object_by_object() -> None:

@@ -15,9 +15,10 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Ra
 
 from notebook_accel.accelerator.metrics import without_repeats
 from notebook_accel.comm.process import Process
-from notebook_accel.data.build import LoaderOptions, check_rng_types, prepare_data_loader
+from notebook_accel.data.build import check_rng_types, prepare_data_loader
+from notebook_accel.data.options import LoaderOptions
 from notebook_accel.data.progress import Progress
-from notebook_accel.errors import ConfigError, NotYetError
+from notebook_accel.errors import ConfigError
 
 ALONE = Process()
 NO_TALK = LoaderOptions(rng_types=())
@@ -42,8 +43,8 @@ def one_pass(make: Any, ranks: int, **options: Any) -> tuple[list[list[int]], li
         for mine, batch in zip(read, batches):
             mine += batch.tolist()
         active = [item.active for item in progress]
-        counted += without_repeats(torch.cat(batches), active[0]).tolist()
-        assert len({(part.at_end, tuple(part.real or ())) for part in active}) == 1  # type: ignore[union-attr]
+        counted += without_repeats(torch.cat(batches), active[0].note).tolist()  # type: ignore[union-attr]
+        assert len({(part.at_end, part.note) for part in active}) == 1  # type: ignore[union-attr]
     assert all(item.active is None for item in progress)
     return read, counted
 
@@ -222,8 +223,6 @@ def test_iterable_data_in_one_process() -> None:
     progress = Progress()
     made = prepare_data_loader(DataLoader(Stream(), 2), ALONE, progress=progress)
     assert [(batch.tolist(), progress.at_end) for batch in made] == [([0, 1], False), ([2, 3], False), ([4], True)]
-    with pytest.raises(NotYetError, match="Stream"):
-        prepare_data_loader(DataLoader(Stream(), 2), Process(world_size=2))
 
 
 def test_an_error_of_the_dataset_ends_the_pass() -> None:

@@ -1,0 +1,146 @@
+"""The loader for which rank 0 reads everything and hands each rank its part.
+
+Whatever can be pickled can be handed out, so no kind of batch makes ranks wait for each other for ever; an
+error of the dataset is handed out too, and raised on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader
+
+from notebook_accel.comm import collectives, failures
+from notebook_accel.comm.process import Process
+from notebook_accel.data.loader import stateful
+from notebook_accel.data.portions import Portion, Portions
+from notebook_accel.data.prepared import Prepared
+from notebook_accel.data.progress import Pass, Progress
+from notebook_accel.data.shard import SkipBatchSampler
+
+
+class DataLoaderDispatcher(Prepared, DataLoader):
+    """A `DataLoader` that only rank 0 reads. Made by `data.build.prepare_data_loader`."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        split_batches: bool = False,
+        skip_batches: int = 0,
+        use_stateful_dataloader: bool = False,
+        slice_fn: Callable[..., Any] | None = None,
+        *,
+        even_batches: bool = True,
+        drop_last: bool = False,
+        device: torch.device | None = None,
+        process: Process | None = None,
+        progress: Progress | None = None,
+        non_blocking: bool = False,
+        facts: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        """`skip_batches` of each rank are read and left out; `settings` are torch's, beside `drop_last`."""
+        if settings.get("batch_sampler") is None and settings.get("batch_size") is not None:
+            settings["drop_last"] = drop_last
+        super().__init__(dataset, **settings)
+        self._made: dict[str, Any] = {
+            "split_batches": split_batches,
+            "slice_fn": slice_fn,
+            "even_batches": even_batches,
+        }
+        self._made |= {"device": device, "process": process, "progress": progress, "non_blocking": non_blocking}
+        self._made |= {"facts": facts}
+        self._settings, self._drops = (
+            {name: value for name, value in settings.items() if name != "drop_last"},
+            drop_last,
+        )
+        self.split_batches, self.even_batches, self.slice_fn = split_batches, even_batches, slice_fn
+        self.device, self.non_blocking, self.skip_batches = device, non_blocking, skip_batches
+        self._state: Any = None
+        self._set_up(process, progress, facts)
+
+    def __new__(cls, *args: Any, use_stateful_dataloader: bool = False, **kwargs: Any) -> DataLoaderDispatcher:
+        """With `use_stateful_dataloader`, one that is torchdata's `StatefulDataLoader` too."""
+        made: DataLoaderDispatcher = object.__new__(stateful(cast(Any, cls)) if use_stateful_dataloader else cls)
+        return made
+
+    @property
+    def _portions(self) -> Portions:
+        ranks = self._process.world_size
+        return Portions(ranks, self.split_batches, self.even_batches, self._drops, self.slice_fn)
+
+    def __len__(self) -> int:
+        count, ranks = super().__len__(), 1 if self.split_batches else self._process.world_size
+        return max(0, (count // ranks if self._drops else -(-count // ranks)) - self.skip_batches)
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        self._announce_epoch()
+        self.repeated_samples = 0
+        current, counts = Pass(self), None
+        try:
+            for portion in self._handed_out():
+                current.at_end = portion.is_last
+                if portion.note is not None and (company := portion.note.company) is not None:
+                    counts = [current.given + (rank < company) for rank in range(self._process.world_size)]
+                if portion.has_batch:
+                    yield from self._giving(current, portion.batch, portion.note, counts)
+            self._through(counts)
+        finally:
+            self._progress.finish(current)
+        self.iteration += 1
+
+    def _handed_out(self) -> Iterator[Portion]:
+        """This rank's portions. Rank 0 reads, and hands out what it read or what went wrong."""
+        rounds = self._read() if self._process.rank == 0 else None
+        while True:
+            received = self._hand_out(rounds) if rounds is not None else self._receive()
+            if received is None:
+                return
+            yield received
+            if received.is_last:
+                return
+
+    def _hand_out(self, rounds: Iterator[list[Portion]]) -> Portion | None:
+        """Hand the next round out; returns the own portion, None at the end."""
+        count = self._process.world_size
+        try:
+            parts = next(rounds, None)
+        except Exception as error:
+            collectives.hand_out([failures.pack(error, self._process.rank)] * count, process=self._process)
+            raise
+        portion: Portion | None = collectives.hand_out(parts or [None] * count, process=self._process)
+        return portion
+
+    def _receive(self) -> Portion | None:
+        received: Portion | bytes | None = collectives.hand_out(None, process=self._process, device=self.device)
+        if isinstance(received, bytes):
+            raise failures.unpack(received)
+        return received
+
+    def _read(self) -> Iterator[list[Portion]]:
+        batches = super().__iter__()
+        return self._portions.rounds(self._noting(batches), self.skip_batches)
+
+    def _noting(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            self._keep_state()
+            yield batch
+
+    def _keep_state(self) -> None:
+        """Where a loader that can be resumed is; see `stateful`."""
+
+    def skipping(self, count: int) -> DataLoaderDispatcher:
+        """A loader like this one without its first `count` batches; data of a sampler is not read for them."""
+        settings, skip = dict(self._settings), self.skip_batches
+        raw = count * (1 if self.split_batches else self._process.world_size)
+        if settings.get("batch_sampler") is not None:
+            settings["batch_sampler"] = SkipBatchSampler(settings["batch_sampler"], raw)
+        elif isinstance(settings.get("sampler"), BatchSampler):
+            settings["sampler"] = SkipBatchSampler(settings["sampler"], raw)
+        else:
+            skip += count
+        made = type(self)(self.dataset, skip_batches=skip, drop_last=self._drops, **self._made, **settings)
+        made.iteration = self.iteration
+        return made
