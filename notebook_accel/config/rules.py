@@ -237,7 +237,7 @@ FITTING: tuple[Rule, ...] = (
     ),
 )
 
-RULES: tuple[Rule, ...] = (*FITTING, *UNSUPPORTED)
+RULES: tuple[Rule, ...] = (*UNSUPPORTED, *FITTING)
 
 
 def _bad_ids(text: str) -> bool:

@@ -60,7 +60,7 @@ def sentence(machine: Machine, around: Surroundings) -> str:
 def clicks_reach_a_busy_kernel() -> bool:
     """Whether the kernel can answer a click while a cell runs: those from 7 on have a second shell for it."""
     kernel = sys.modules.get("ipykernel")
-    return kernel is not None and tuple(getattr(kernel, "version_info", (0,)))[0] >= 7
+    return kernel is not None and kernel.version_info[0] >= 7
 
 
 def _gpus(machine: Machine) -> str:

@@ -141,7 +141,7 @@ class ConfigPanel:
             return
         if self._view is None:
             self.__dict__["_view"] = self._make_view()
-        display(self._view.box)  # type: ignore[no-untyped-call]
+        display(self._view.mime_bundle(), raw=True)  # type: ignore[no-untyped-call]
 
     def _top(self) -> dict[str, str]:
         found = detect.sentence(self._form.machine, self._around)

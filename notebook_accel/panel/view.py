@@ -15,6 +15,7 @@ from notebook_accel.panel.form import Form
 
 TABS = ("basic", "processes", "machines")
 TITLES = {"basic": "Basics", "processes": "Processes", "machines": "Machines"}
+WITHOUT = "(Here is the form, while a kernel runs this notebook.)"
 PREVIEWS = ("YAML", "Command line", "Cell of code")
 
 
@@ -60,6 +61,11 @@ class PanelView:
             value = render.preview(text, label)
             if widget.value != value:
                 widget.value = value
+
+    def mime_bundle(self) -> dict[str, Any]:
+        """What a notebook shows the form by, with words for pages that cannot."""
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
+        return {"text/plain": WITHOUT, "application/vnd.jupyter.widget-view+json": view}
 
     def say(self, tone: str, text: str) -> None:
         """Show one message."""
