@@ -134,14 +134,14 @@ class ConfigPanel:
         from IPython.display import display
 
         self.__dict__["_shown"] = True
-        display(self._top(), raw=True, display_id=self._header)  # type: ignore[no-untyped-call]
+        display(self._top(), raw=True, display_id=self._header)
         if importlib.util.find_spec("ipywidgets") is None:
             print(NO_WIDGETS)
             print(render.text_form(self.config, self._form.machine))
             return
         if self._view is None:
             self.__dict__["_view"] = self._make_view()
-        display(self._view.mime_bundle(), raw=True)  # type: ignore[no-untyped-call]
+        display(self._view.mime_bundle(), raw=True)
 
     def _top(self) -> dict[str, str]:
         found = detect.sentence(self._form.machine, self._around)
@@ -252,4 +252,4 @@ class ConfigPanel:
         if self._shown:
             from IPython.display import update_display
 
-            update_display(self._top(), raw=True, display_id=self._header)  # type: ignore[no-untyped-call]
+            update_display(self._top(), raw=True, display_id=self._header)

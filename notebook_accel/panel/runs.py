@@ -11,7 +11,7 @@ from typing import Any
 from notebook_accel.config import rules
 from notebook_accel.config.schema import RunConfig
 from notebook_accel.launch import arguments, checks, starting
-from notebook_accel.launch.run import Run
+from notebook_accel.launch.run import Job, Run
 from notebook_accel.pool import ambient, preflight
 from notebook_accel.pool.events import Output, Partial, Shown
 from notebook_accel.pool.pending import RankResults
@@ -88,7 +88,7 @@ class PanelRun:
         self.banner = checks.banner(self.name, config, machine) + "."
         self.results: RankResults | None = None
         self.error: BaseException | None = None
-        self._run = Run(self.name, packed, config, machine, starter, ambient.capture())
+        self._run = Run(Job(self.name, config, machine, starter, ambient.capture()), packed)
         self._lines, self._ended = LiveLines(config, draw), ended
         self._began = time.monotonic()
         self._thread: threading.Thread | None = None

@@ -133,6 +133,6 @@ def deliver_early(button: Any) -> None:
     ipykernel 7.4 answers a click on the shell that made the button, which a running cell holds; a page that sent the
     click on another one is answered there if the button says so. Older 7.x do so anyway, 6.x has no second shell.
     """
-    comm = getattr(button, "comm", None)
+    comm: Any = getattr(button, "comm", None)
     if hasattr(comm, "_reply_subshell_for"):
         comm._reply_subshell_for = lambda data, default: default
