@@ -47,16 +47,20 @@ tell()
 
 
 def test_the_shell_writes_nothing_and_starts_no_thread(tmp_path):
-    threads, main, before = told(
+    (tmp_path / ".ipython/profile_default/db").mkdir(parents=True)  # any kernel has made it
+    threads, main = told(
         """
 main = sys.modules["__main__"]
 shell.prepare_host()
 shown = []
-tell(threading.active_count(), sys.modules["__main__"] is main, os.listdir(os.environ["HOME"]))
+tell(threading.active_count(), sys.modules["__main__"] is main)
 """,
         tmp_path,
     )
-    assert (threads, main, before) == (1, True, [])
+    assert (threads, main) == (1, True)
+    assert sorted(tmp_path.rglob("*")) == [
+        tmp_path / ".ipython" / part for part in ("", "profile_default", "profile_default/db")
+    ]
 
 
 def test_without_a_host_ipython_is_imported_by_who_wants_it(tmp_path):
