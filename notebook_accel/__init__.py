@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from notebook_accel.accelerator import Accelerator, DistributedType, PartialState
-    from notebook_accel.comm.rng import set_seed
+    from notebook_accel.comm.rng import set_seed, synchronize_rng_states
+    from notebook_accel.data.build import skip_first_batches
+    from notebook_accel.data.options import DataLoaderConfiguration
     from notebook_accel.errors import NotebookAccelError, RankError
     from notebook_accel.launch import RankResults, debug_launcher, notebook_launcher, shutdown
     from notebook_accel.panel import config_panel
@@ -24,6 +26,7 @@ __path__.append(str(_Path(__file__).parent / "_accelerate_paths"))
 
 _HOMES = {
     "Accelerator": "notebook_accel.accelerator",
+    "DataLoaderConfiguration": "notebook_accel.data.options",
     "DistributedType": "notebook_accel.accelerator",
     "NotebookAccelError": "notebook_accel.errors",
     "PartialState": "notebook_accel.accelerator",
@@ -34,10 +37,13 @@ _HOMES = {
     "notebook_launcher": "notebook_accel.launch",
     "set_seed": "notebook_accel.comm.rng",
     "shutdown": "notebook_accel.launch",
+    "skip_first_batches": "notebook_accel.data.build",
+    "synchronize_rng_states": "notebook_accel.comm.rng",
 }
 
 __all__ = [
     "Accelerator",
+    "DataLoaderConfiguration",
     "DistributedType",
     "NotebookAccelError",
     "PartialState",
@@ -48,6 +54,8 @@ __all__ = [
     "notebook_launcher",
     "set_seed",
     "shutdown",
+    "skip_first_batches",
+    "synchronize_rng_states",
 ]
 
 

@@ -46,6 +46,8 @@ def predictions(
             found.append(gather(function(batch), use_gather_object=use_gather_object))
     if not found:
         return None
+    if use_gather_object and all(isinstance(part, list) for part in found):
+        return [entry for part in found for entry in part]
     return _joined(found)
 
 

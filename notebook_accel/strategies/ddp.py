@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -47,7 +47,8 @@ class DDP(Strategy):
             collectives.check_company("backward", self.process)
         super().backward(loss, **kwargs)
 
-    def join(self, joinables: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
+    @contextlib.contextmanager
+    def join(self, joinables: Sequence[Any]) -> Iterator[None]:
         """torch's `Join`. An optimizer counts where it is a `Joinable` itself (one that shards its state)."""
         inner = [getattr(item, "optimizer", item) for item in joinables]
         for item in inner:
@@ -56,7 +57,14 @@ class DDP(Strategy):
                     f"`join_uneven_inputs` takes models that were prepared (and optimizers that shard); it got a "
                     f"{type(item).__name__}. Give it what prepare() has returned."
                 )
-        return Join(inner, enable=True, throw_on_early_termination=False)
+        before = [item._join_config for item in inner]
+        try:
+            with Join(inner, enable=True, throw_on_early_termination=False):
+                yield
+        finally:
+            # torch leaves it on, and every later forward pass would ask the other ranks whether they are through.
+            for item, config in zip(inner, before):
+                item._join_config = config
 
     def no_sync(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[Any]:
         if isinstance(model, DistributedDataParallel):

@@ -1,5 +1,6 @@
 """`accelerate.utils`."""
 
+from notebook_accel._accelerate_paths.utils.dataclasses import DataLoaderConfiguration as DataLoaderConfiguration
 from notebook_accel._accelerate_paths.utils.dataclasses import DistributedType as DistributedType
 from notebook_accel._accelerate_paths.utils.dataclasses import PrecisionType as PrecisionType
 from notebook_accel._accelerate_paths.utils.dataclasses import RNGType as RNGType
@@ -8,9 +9,15 @@ from notebook_accel._accelerate_paths.utils.operations import broadcast_object_l
 from notebook_accel._accelerate_paths.utils.operations import concatenate as concatenate
 from notebook_accel._accelerate_paths.utils.operations import convert_to_fp32 as convert_to_fp32
 from notebook_accel._accelerate_paths.utils.operations import find_batch_size as find_batch_size
+from notebook_accel._accelerate_paths.utils.operations import find_device as find_device
 from notebook_accel._accelerate_paths.utils.operations import gather as gather
 from notebook_accel._accelerate_paths.utils.operations import gather_object as gather_object
+from notebook_accel._accelerate_paths.utils.operations import ignorant_find_batch_size as ignorant_find_batch_size
+from notebook_accel._accelerate_paths.utils.operations import is_torch_tensor as is_torch_tensor
+from notebook_accel._accelerate_paths.utils.operations import listify as listify
 from notebook_accel._accelerate_paths.utils.operations import pad_across_processes as pad_across_processes
+from notebook_accel._accelerate_paths.utils.operations import pad_input_tensors as pad_input_tensors
+from notebook_accel._accelerate_paths.utils.operations import recursively_apply as recursively_apply
 from notebook_accel._accelerate_paths.utils.operations import reduce as reduce
 from notebook_accel._accelerate_paths.utils.operations import send_to_device as send_to_device
 from notebook_accel._accelerate_paths.utils.operations import slice_tensors as slice_tensors
