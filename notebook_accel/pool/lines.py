@@ -42,8 +42,15 @@ class Lines:
             return self._cut(data)
         if self._rows is None:
             data, self._pending, self._rows = self._pending + data, b"", _Rows()
-        done = self._rows.feed(data)
-        if (ordinary := self._rows.ordinary()) is not None:
+        return self._leave(self._rows.feed(data), self._rows)
+
+    def settle(self) -> str:
+        """Bars that ended with a newline, as far as can be told: to be asked when their rank goes on elsewhere."""
+        return self._leave(self._rows.settle(), self._rows) if self._rows is not None else ""
+
+    def _leave(self, done: str, rows: _Rows) -> str:
+        """Take the short way again, if that is possible."""
+        if (ordinary := rows.ordinary()) is not None:
             self._pending, self._rows = ordinary, None
         return done
 
@@ -118,6 +125,14 @@ class _Rows:
             self._obey(control)
             start = control.end()
         self._write(text[start:])
+        return self._take()
+
+    def settle(self) -> str:
+        if self._row == len(self._rows) - 1:  # of a nest, the cursor comes back up as soon as a row is written
+            self._pass_on(self._row)
+        return self._take()
+
+    def _take(self) -> str:
         done, self._done = "".join(self._done), []
         return done
 

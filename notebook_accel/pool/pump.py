@@ -69,7 +69,7 @@ class Pump(threading.Thread):
         for ends in workers:
             self._watch(ends.control.fileno(), partial(self._message, ends))
             self._watch(ends.probe.fileno(), partial(self._probed, ends))
-            for fd in ends.pipes:
+            for fd in reversed(ends.pipes):  # bars, on stderr, before what is printed after them
                 os.set_blocking(fd, False)
                 self._watch(fd, partial(self._output, ends, fd))
             if (status := ends.child.watch()) is not None:
@@ -136,9 +136,17 @@ class Pump(threading.Thread):
             self._forget(fd)
             return False
         stream = ends.pipes[fd]
-        self._say(ends, stream, ends.lines[stream].feed(data))
+        if text := ends.lines[stream].feed(data):
+            self._settle_bars(ends, stream)
+            self._say(ends, stream, text)
         self._partials.note(ends.rank, stream, ends.lines[stream])
         return True
+
+    def _settle_bars(self, ends: Ends, stream: Stream) -> None:
+        """A bar that ended on the other stream stands before the line that a rank prints after it."""
+        for other in ends.pipes.values():
+            if other != stream and ends.lines[other].live:
+                self._say(ends, other, ends.lines[other].settle())
 
     def _drain(self, ends: Ends, *, ended: bool = True) -> None:
         """Read all that is there; with `ended`, an unfinished line will not be finished any more."""

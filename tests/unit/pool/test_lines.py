@@ -117,6 +117,18 @@ def test_one_bar_after_another(size):
     assert pieces(data, size) == "".join(f"{n}: 100%\n" for n in range(5))
 
 
+def test_a_bar_that_ended_may_be_settled():
+    lines = Lines()
+    assert lines.feed(b"\r 50%") + lines.settle() == ""
+    assert lines.feed(b"\r100%\n") == ""
+    assert lines.settle() == "100%\n"
+    assert not lines.live
+    assert lines.feed(b"\r one\n\r two") + lines.settle() == " one\n"
+    assert lines.feed(b"\n") + lines.settle() == " two\n"
+    assert lines.feed(b"\r outer\n\r inner\x1b[A") + lines.settle() == ""
+    assert lines.partial == " outer\n inner"
+
+
 def test_a_line_between_two_states_of_a_bar():
     lines = Lines()
     lines.feed(b"\r 10%|#")
