@@ -137,6 +137,7 @@ def _from_environment() -> dict[str, tuple[Any, Source]]:
 
 def assemble(layers: Mapping[str, tuple[Any, Source]], path: Path | None = None) -> RunConfig:
     """The checked configuration of these values, each with its source; `path` is the file that it belongs to."""
+    layers = {name: found for name, found in layers.items() if found[0] != "" or not _is_text(name)}
     values = {name: value for name, (value, _) in layers.items()}
     sources = {name: source for name, (_, source) in layers.items()}
     # A kind that only says what the other options say is no choice of its own: it must not outlive a change of them.
@@ -149,6 +150,11 @@ def assemble(layers: Mapping[str, tuple[Any, Source]], path: Path | None = None)
     config._sources.update({name: source for name, source in sources.items() if _counts(config, name)})
     config._file = path
     return config
+
+
+def _is_text(name: str) -> bool:
+    """Whether no text at all means "not given"."""
+    return name in OPTIONS and OPTIONS[name].kind == "text"
 
 
 def _implied(values: Mapping[str, Any]) -> bool:

@@ -150,6 +150,13 @@ UNSUPPORTED: tuple[Rule, ...] = (
         "Call torch.compile on the model yourself, and use 'no' here.",
         NotYetError,
     ),
+    Rule(
+        ("mpirun_hostfile",),
+        lambda config, machine: config.mpirun_hostfile is not None,
+        _because("mpirun_hostfile", "is not supported yet."),
+        "Leave it out, and put mpirun before the command: its ranks are recognised.",
+        NotYetError,
+    ),
     *(
         Rule(
             (f"parallelism_config_{axis}",),
@@ -193,6 +200,14 @@ FITTING: tuple[Rule, ...] = (
             f"this machine has {len(machine.devices)}."
         ),
         lambda config, machine: f"Use numbers from 0 to {len(machine.devices) - 1}, or all.",
+    ),
+    Rule(
+        ("mixed_precision", "cpu"),
+        lambda config, machine: (
+            config.mixed_precision == "bf16" and machine.bf16 is False and not uses_cpu(config, machine)
+        ),
+        _because("mixed_precision", "is not possible on the GPUs of this machine."),
+        "Use 'no'.",
     ),
     Rule(
         ("num_processes", "cpu"),

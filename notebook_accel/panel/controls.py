@@ -9,7 +9,6 @@ from typing import Any
 import ipywidgets as widgets
 
 from notebook_accel.config.schema import OPTIONS, Option
-from notebook_accel.config.values import to_text
 from notebook_accel.panel import render
 from notebook_accel.panel.form import Form
 
@@ -59,7 +58,9 @@ class Control:
         """Bring the widget up to date."""
         option, why = self.option, form.idle(self.option.name)
         with self._quietly():
-            self.widget.value = _for_widget(option, getattr(form.config, option.name))
+            self.widget.value = form.shown(option.name)
+            if hasattr(self.widget, "placeholder"):
+                self.widget.placeholder = form.automatic(option.name)
         self.widget.disabled = why is not None
         self.help.value = render.help_line(why or option.help, why is not None)
 
@@ -88,14 +89,7 @@ def _widget(option: Option) -> Any:
         return widgets.Dropdown(options=[*nothing, *choices], value=option.default, **common)
     if option.kind == "bool" and option.default is not None:
         return widgets.Checkbox(value=option.default, indent=True, **common)
-    placeholder = {"int": "automatic", "seconds": "never", "text": ""}.get(option.kind, "")
-    return widgets.Text(value="", placeholder=placeholder, continuous_update=False, **common)
-
-
-def _for_widget(option: Option, value: Any) -> Any:
-    if option.choices or (option.kind == "bool" and option.default is not None):
-        return value
-    return "" if value is None else to_text(option.kind, value)
+    return widgets.Text(value="", continuous_update=False, **common)
 
 
 def _readable(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from notebook_accel.config import code, flags, load, rules
 from notebook_accel.config.schema import OPTIONS, Machine, RunConfig, Source
-from notebook_accel.config.values import from_text
+from notebook_accel.config.values import from_text, to_text
 
 
 class Form:
@@ -33,7 +33,7 @@ class Form:
         kept = {name: getattr(self._config, name) for name in self._config._sources}
         sources = dict(self._config._sources)
         for name, value in values.items():
-            value = self._meant(name, value)
+            value = meant(name, value)
             if value is None and not _may_be_none(name):
                 kept.pop(name, None)
                 sources.pop(name, None)
@@ -52,6 +52,19 @@ class Form:
     def save(self, path: str | Path | None = None) -> Path:
         """Write the file; the comments that are in it stay."""
         return load.save(self._config, path)
+
+    def shown(self, name: str) -> Any:
+        """What a control of option `name` shows: its value where it is a choice or a tick, else text."""
+        option, value = OPTIONS[name], getattr(self._config, name)
+        if option.choices or (option.kind == "bool" and option.default is not None):
+            return value
+        return "" if value is None and option.default is None else to_text(option.kind, value)
+
+    def automatic(self, name: str) -> str:
+        """What is taken where option `name` is not given, for the empty control."""
+        if name == "num_processes":
+            return f"automatic: {rules.count(load.resolve({name: None}, self._config), self.machine)}"
+        return {"int": "automatic", "seconds": "never"}.get(OPTIONS[name].kind, "")
 
     def idle(self, name: str) -> str | None:
         """Why option `name` is greyed, or None."""
@@ -80,12 +93,14 @@ class Form:
         """Whether the configuration as it is keeps this rule, so that the change is what breaks it."""
         return not rule.broken(self._config, self.machine)
 
-    def _meant(self, name: str, value: Any) -> Any:
-        if name not in OPTIONS:
-            return value  # the schema says what it might be
-        if value == "" and name != "rdzv_conf":
-            return None
-        return from_text(OPTIONS[name].kind, value) if isinstance(value, str) else value
+
+def meant(name: str, value: Any) -> Any:
+    """The value of option `name` that a control's value stands for; None for "not given"."""
+    if name not in OPTIONS:
+        return value  # the schema says what it might be
+    if value == "":
+        return None
+    return from_text(OPTIONS[name].kind, value) if isinstance(value, str) else value
 
 
 def _may_be_none(name: str) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from notebook_accel.cli import options
 from notebook_accel.cli.config import ask
-from notebook_accel.cli.main import main
+from notebook_accel.cli.main import COMMANDS, main
 from notebook_accel.config import accelerate_names, load, paths
 from notebook_accel.config.schema import Machine
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -185,6 +189,14 @@ def test_a_slurm_task_and_a_batch_script(monkeypatch):
 )
 def test_the_first_host(nodes, first):
     assert accelerate_names.first_host(nodes) == first
+
+
+def test_installed_commands_lead_to_functions():
+    scripts = pytest.importorskip("tomllib").loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert sorted(scripts) == ["notebook-accel", *(f"notebook-accel-{name}" for name in sorted(COMMANDS))]
+    for place in scripts.values():
+        module, name = place.split(":")
+        assert callable(getattr(importlib.import_module(module), name))
 
 
 def test_the_parser_that_other_projects_import(home):

@@ -16,7 +16,7 @@ from notebook_accel.cli.launch import launch
 from notebook_accel.config import accelerate_names, code, flags, load, rules
 from notebook_accel.config.schema import OPTIONS, Machine, RunConfig
 from notebook_accel.errors import ConfigError
-from notebook_accel.panel.form import Form
+from notebook_accel.panel.form import Form, meant
 
 GPUS = Machine(cpus=8, devices=("H200", "H200"), device_kind="cuda")
 SNAPSHOT = Path(__file__).with_name("flags_and_keys.json")
@@ -72,6 +72,8 @@ def test_round_trip(config):
     from_yaml = load.of_text(load.text(config))
     assert plain(from_yaml) == plain(config)
     form = Form(Machine(cpus=2), from_yaml)
+    typed = {name: meant(name, form.shown(name)) for name in form.config.named()}
+    form = Form(Machine(cpus=2), load.resolve(typed, kind="form"))
     assert plain(form.config) == plain(config)
     from_flags = options.parse(flags.arguments(form.config.named()))
     assert plain(from_flags) == plain(config)
