@@ -12,7 +12,7 @@
     ├── RankError                       a rank failed; `rank`, `by_rank`
     │   ├── RankDied (RuntimeError)            it ended without an answer: exit code or signal
     │   ├── RankTimeout (TimeoutError)         the call took longer than `timeout`
-    │   └── NoInputError (EOFError)            `input()` or `breakpoint()` in a rank
+    │   └── NoInputError (RuntimeError)        `input()` or `breakpoint()` in a rank
     └── CommError (RuntimeError)        a collective could not be done
 
 An exception raised by the user's code in a rank arrives as an instance of *both* its own type and
@@ -80,7 +80,7 @@ class RankTimeout(RankError, TimeoutError):
     """The ranks did not finish within the time that was asked for."""
 
 
-class NoInputError(RankError, EOFError):
+class NoInputError(RankError, RuntimeError):
     """`input()`, `breakpoint()` or reading standard input inside a rank, which has no keyboard."""
 
 

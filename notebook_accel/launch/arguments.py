@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,6 +31,11 @@ def check_callable(function: Any, args: Any) -> None:
             f"`function` is {_shown(function)}, which cannot be called. Pass the training function itself: "
             "notebook_launcher(train, args=(...))" + (", not train(...)." if function is None else ".")
         )
+    if inspect.iscoroutinefunction(function):
+        raise ArgumentTypeError(
+            f"`{name_of(function)}` is an async function: a rank would only make its coroutine. Pass a plain function, "
+            "say one that calls asyncio.run(...)."
+        )
     if not isinstance(args, tuple):
         raise ArgumentTypeError(
             f"`args` is {_shown(args)}, not a tuple. Write args=({args!r:.40},) for one argument: "
@@ -47,7 +53,10 @@ def check_interval(arguments: Mapping[str, Any]) -> None:
 
 
 def _shown(value: Any) -> str:
-    return "None" if value is None else f"a {type(value).__name__} ({value!r:.40})"
+    if value is None:
+        return "None"
+    kind = type(value).__name__
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} ({value!r:.40})"
 
 
 def name_of(function: Callable[..., Any]) -> str:

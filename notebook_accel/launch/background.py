@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Generator
 from typing import Any, Literal
 
-from notebook_accel.display.cell import CellOutput
+from notebook_accel.display.background import BackgroundView
 from notebook_accel.errors import RankTimeout
 from notebook_accel.launch.run import Run
 from notebook_accel.pool import hangs
@@ -37,12 +37,12 @@ class RunHandle:
     `status()`, `logs(rank)`, `result()`, `stop()`; `await handle` gives the result, too.
     """
 
-    def __init__(self, run: Run, view: CellOutput) -> None:
+    def __init__(self, run: Run, view: BackgroundView) -> None:
         self._run, self._view = run, view
         self._began, self._ended = time.monotonic(), 0.0
         self._results: RankResults | None = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name=f"notebook-accel-run {run.name}", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=f"notebook-accel-run {run.job.name}", daemon=True)
         _going_on.add(self)
         self._thread.start()
 
@@ -54,6 +54,7 @@ class RunHandle:
         finally:
             self._ended = time.monotonic()
             _going_on.discard(self)
+            self._view.state(self.status().splitlines()[0])
             self._view.finish()
 
     @property
@@ -72,9 +73,9 @@ class RunHandle:
 
     def status(self) -> str:
         """Where the run is, and while it works, where each rank is: text for people."""
-        head = f"{self._run.name} on {self._run.size} ranks: {self.state}, {self.seconds:.0f} s"
+        head = f"{self._run.job.name} on {self._run.job.size} ranks: {self.state}, {self.seconds:.0f} s"
         if self._run.attempt:
-            head += f", restart {self._run.attempt} of {self._run.config.max_restarts}"
+            head += f", restart {self._run.attempt} of {self._run.job.config.max_restarts}"
         if self._error is not None and self.state == "failed":
             return f"{head}\n{type(self._error).__name__}: {self._error}"
         pool = self._run.pool
@@ -98,7 +99,7 @@ class RunHandle:
         """
         self._thread.join(timeout)
         if self._thread.is_alive():
-            raise RankTimeout(f"{self._run.name} has not finished within {timeout:g} seconds; it goes on.")
+            raise RankTimeout(f"{self._run.job.name} has not finished within {timeout:g} seconds; it goes on.")
         if self._error is not None:
             raise self._error
         assert self._results is not None

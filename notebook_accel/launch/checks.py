@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
 import threading
 
 from notebook_accel.config import environ, rules
@@ -21,7 +22,12 @@ def place() -> None:
     if threading.current_thread() is not threading.main_thread():
         raise LaunchError(
             f"notebook_launcher was called in the thread {threading.current_thread().name!r}. Call it from a cell: "
-            "only the main thread can be interrupted, and ends no worker by ending itself."
+            "only the main thread hears the stop button. `wait=False` starts a run in the background."
+        )
+    if multiprocessing.parent_process() is not None:
+        raise LaunchError(
+            "notebook_launcher was called in a process that multiprocessing started (a DataLoader worker, say). "
+            'In a script, put the launch under `if __name__ == "__main__":`.'
         )
 
 

@@ -7,14 +7,16 @@ from typing import Any
 
 from notebook_accel.config import load, rules
 from notebook_accel.config.schema import RunConfig
-from notebook_accel.display.cell import CellOutput
+from notebook_accel.display.background import BackgroundView
+from notebook_accel.display.cell import CellView
 from notebook_accel.launch import arguments, checks, nodes, specs, starting
 from notebook_accel.launch.arguments import Unset
 from notebook_accel.launch.background import RunHandle
-from notebook_accel.launch.run import Run
-from notebook_accel.pool import ambient, preflight
+from notebook_accel.launch.run import Job, Run
+from notebook_accel.pool import ambient, interrupts, preflight
 from notebook_accel.pool.in_place import InPlacePool
 from notebook_accel.pool.pending import RankResults
+from notebook_accel.pool.serialize import Packed
 
 
 def notebook_launcher(
@@ -107,20 +109,28 @@ def _launch(
     meeting = nodes.meeting(named, config)
     in_place = wait and meeting is None and _in_place_if_alone(config)
     packed = None if in_place and config.num_processes == 1 else preflight.pack(function, args)
-    starter, machine = starting.starter(config, packed.modules if packed is not None else ())
+    with interrupts.held():
+        starter, machine = starting.starter(config, packed.modules if packed is not None else ())
     rules.check(config, machine)
-    name = arguments.name_of(function)
-    if in_place and rules.count(config, machine) == 1:
-        print(checks.banner(name, config, machine) + ", in this kernel.")
-        spec = specs.in_place(config, rules.uses_cpu(config, machine), ambient.capture())
-        return InPlacePool(spec).run(function, args)
-    print(checks.banner(name, config, machine) + ".")
-    if starter.notice:
-        print(starter.notice)
+    job = Job(arguments.name_of(function), config, machine, starter, ambient.capture(), meeting)
+    if in_place and job.size == 1:
+        print(checks.banner(job.name, config, machine) + ", in this kernel.")
+        return InPlacePool(specs.in_place(config, job.cpu, job.ambient)).run(function, args)
     packed = packed or preflight.pack(function, args)
-    run = Run(name, packed, config, machine, starter, ambient.capture(), meeting)
-    view = CellOutput(config.output, named.get("log_line_prefix_template") or None)
-    if not wait:
+    with interrupts.held():
+        return _start(job, packed, named.get("log_line_prefix_template") or None, wait)
+
+
+def _start(job: Job, packed: Packed, prefix: str | None, wait: bool) -> RankResults | RunHandle:
+    """The results of a run, or its handle; stop is heard only where nothing is half done."""
+    __tracebackhide__ = True
+    view = CellView(job.config.output, prefix) if wait else BackgroundView(job.config.output, prefix)
+    if job.config.output != "quiet":
+        view.say(checks.banner(job.name, job.config, job.machine) + ".")
+    if job.starter.notice:
+        view.say(job.starter.notice)
+    run = Run(job, packed)
+    if isinstance(view, BackgroundView):
         return RunHandle(run, view)
     try:
         return run.execute(view)

@@ -20,25 +20,37 @@ from notebook_accel.pool.spec import Ambient
 from notebook_accel.pool.starters import Starter
 
 
-@dataclass
-class Run:
-    """What a run needs, and how far it is. `execute` does it, once."""
+@dataclass(frozen=True)
+class Job:
+    """What is to be run, on what, and how its processes start."""
 
     name: str
-    packed: Packed
     config: RunConfig
     machine: Machine
     starter: Starter
     ambient: Ambient
     meeting: Meeting | None = None
-    attempt: int = 0
-    pool: WorkerPool | None = field(default=None, repr=False)
-    stop_asked: bool = False
 
     @property
     def size(self) -> int:
-        """How many ranks."""
+        """How many ranks this machine has."""
         return rules.count(self.config, self.machine)
+
+    @property
+    def cpu(self) -> bool:
+        """Whether it computes on the CPU."""
+        return rules.uses_cpu(self.config, self.machine)
+
+
+@dataclass
+class Run:
+    """A call on its way, and how far it is. `execute` does it, once."""
+
+    job: Job
+    packed: Packed
+    attempt: int = 0
+    pool: WorkerPool | None = field(default=None, repr=False)
+    stop_asked: bool = False
 
     def execute(self, view: View) -> RankResults:
         """The results of all ranks. Raises what `WorkerPool.run` raises, after the restarts that were allowed."""
@@ -48,12 +60,12 @@ class Run:
                 try:
                     return self._attempt(view)
                 except RankError as error:
-                    if self.attempt >= self.config.max_restarts or not _worth_repeating(error):
+                    if self.attempt >= self.job.config.max_restarts or not _worth_repeating(error):
                         raise
                     self.attempt += 1
                     view.say(
                         f"{type(error).__name__}: {error}\n"
-                        f"Starting again from the beginning: restart {self.attempt} of {self.config.max_restarts}."
+                        f"Starting again from the beginning: restart {self.attempt} of {self.job.config.max_restarts}."
                     )
 
     def stop(self) -> None:
@@ -70,14 +82,15 @@ class Run:
 
     def _open(self, held: contextlib.ExitStack, view: View) -> WorkerPool:
         """The workers of this machine; what the ranks meet in is put into `held`."""
-        job = specs.Job(self.config, self.size, rules.uses_cpu(self.config, self.machine), self.attempt)
-        if self.meeting is None:
-            with specs.listen(self.config) as listener:
-                workers = specs.alone(job, self.ambient, _private_folder(), listener.getsockname()[1])
-                return WorkerPool(workers, self.starter, listener)
-        meeting = nodes.met(self.meeting, self.size, self.starter, self.ambient, view, self.config.timeout)
+        job, ambient = self.job, self.job.ambient
+        here = specs.Here(job.config, job.size, job.cpu, self.attempt)
+        if job.meeting is None:
+            with specs.listen(job.config) as listener:
+                workers = specs.alone(here, ambient, _private_folder(), listener.getsockname()[1])
+                return WorkerPool(workers, job.starter, listener)
+        meeting = nodes.met(job.meeting, job.size, job.starter, ambient, view, job.config.timeout)
         met = held.enter_context(meeting)
-        return WorkerPool(specs.among(job, self.ambient, _private_folder(), met), self.starter)
+        return WorkerPool(specs.among(here, ambient, _private_folder(), met), job.starter)
 
     def _call(self, pool: WorkerPool, view: View) -> RankResults:
         __tracebackhide__ = True
@@ -85,7 +98,8 @@ class Run:
         try:
             if self.stop_asked:  # before there was a pool to tell
                 pool.stop()
-            results = pool.run(self.packed, view, timeout=self.config.timeout, hang_report=self.config.hang_report)
+            config = self.job.config
+            results = pool.run(self.packed, view, timeout=config.timeout, hang_report=config.hang_report)
             ok = True
         finally:
             pool.close(ok=ok, view=view)

@@ -19,7 +19,7 @@ _LOOPBACK_INTERFACE = "lo" if sys.platform == "linux" else "lo0"
 
 
 @dataclass(frozen=True)
-class Job:
+class Here:
     """What is the same for all ranks of this machine."""
 
     config: RunConfig
@@ -29,25 +29,25 @@ class Job:
     """How often the run has been restarted."""
 
 
-def alone(job: Job, ambient: Ambient, folder: Path, port: int) -> list[WorkerSpec]:
+def alone(here: Here, ambient: Ambient, folder: Path, port: int) -> list[WorkerSpec]:
     """One spec for each rank of a run on this machine alone; `port` is that of the listening socket."""
     store = {"store": str(folder / "store"), "master_addr": LOOPBACK, "master_port": port}
     return [
         WorkerSpec(
             rank,
-            job.count,
+            here.count,
             str(folder),
             ambient,
-            _environment(job, rank, rank, job.count, LOOPBACK, port),
+            _environment(here, rank, rank, here.count, LOOPBACK, port),
             ENTRY,
-            {**_place(job, rank, rank, job.count), **store},
+            {**_place(here, rank, rank, here.count), **store},
             listen_fd=rank == 0,
         )
-        for rank in range(job.count)
+        for rank in range(here.count)
     ]
 
 
-def among(job: Job, ambient: Ambient, folder: Path, met: Met) -> list[WorkerSpec]:
+def among(here: Here, ambient: Ambient, folder: Path, met: Met) -> list[WorkerSpec]:
     """One spec for each rank of this machine, in a run on several: they meet in the store of the machines."""
     return [
         WorkerSpec(
@@ -55,17 +55,17 @@ def among(job: Job, ambient: Ambient, folder: Path, met: Met) -> list[WorkerSpec
             met.world_size,
             str(folder),
             ambient,
-            _environment(job, met.first_rank + local, local, met.world_size, met.master_addr, met.master_port),
+            _environment(here, met.first_rank + local, local, met.world_size, met.master_addr, met.master_port),
             ENTRY,
-            _place(job, met.first_rank + local, local, met.world_size),
+            _place(here, met.first_rank + local, local, met.world_size),
         )
-        for local in range(job.count)
+        for local in range(here.count)
     ]
 
 
 def in_place(config: RunConfig, cpu: bool, ambient: Ambient) -> WorkerSpec:
     """The spec of a call that runs in the notebook itself."""
-    place = {**_place(Job(config, 1, cpu), 0, 0, 1), "own": False}
+    place = {**_place(Here(config, 1, cpu), 0, 0, 1), "own": False}
     return WorkerSpec(0, 1, "", ambient, _accelerate(config, cpu), ENTRY, place)
 
 
@@ -88,32 +88,32 @@ def listen(config: RunConfig) -> socket.socket:
     return listener
 
 
-def _place(job: Job, rank: int, local_rank: int, world_size: int) -> dict[str, object]:
+def _place(here: Here, rank: int, local_rank: int, world_size: int) -> dict[str, object]:
     """What the entry of a worker of its own is told."""
     return {
         "own": True,
         "rank": rank,
         "world_size": world_size,
         "local_rank": local_rank,
-        "local_world_size": job.count,
-        "config": job.config,
-        "cpu": job.cpu,
+        "local_world_size": here.count,
+        "config": here.config,
+        "cpu": here.cpu,
     }
 
 
-def _environment(job: Job, rank: int, local_rank: int, world_size: int, address: str, port: int) -> dict[str, str]:
+def _environment(here: Here, rank: int, local_rank: int, world_size: int, address: str, port: int) -> dict[str, str]:
     """What torch's own `init_process_group()`, the real accelerate and code that can be restarted read."""
     variables = {
-        **_accelerate(job.config, job.cpu),
+        **_accelerate(here.config, here.cpu),
         "RANK": str(rank),
         "WORLD_SIZE": str(world_size),
         "LOCAL_RANK": str(local_rank),
-        "LOCAL_WORLD_SIZE": str(job.count),
+        "LOCAL_WORLD_SIZE": str(here.count),
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is served for them: rank 0 must not open another
-        "TORCHELASTIC_RESTART_COUNT": str(job.attempt),
-        "TORCHELASTIC_MAX_RESTARTS": str(job.config.max_restarts),
+        "TORCHELASTIC_RESTART_COUNT": str(here.attempt),
+        "TORCHELASTIC_MAX_RESTARTS": str(here.config.max_restarts),
     }
     if address in (LOOPBACK, "localhost"):
         variables["GLOO_SOCKET_IFNAME"] = _LOOPBACK_INTERFACE

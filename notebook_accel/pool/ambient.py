@@ -13,6 +13,7 @@ import warnings
 from typing import Any
 
 from notebook_accel.config import environ
+from notebook_accel.errors import LaunchError
 from notebook_accel.pool.spec import Ambient
 
 
@@ -21,7 +22,7 @@ def capture() -> Ambient:
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     return Ambient(
         environment=environ.snapshot(),
-        folder=os.getcwd(),
+        folder=_folder(),
         sys_path=list(sys.path),
         python_rng=random.getstate(),
         numpy_rng=numpy.random.get_state() if numpy is not None else None,
@@ -29,6 +30,16 @@ def capture() -> Ambient:
         default_dtype=str(torch.get_default_dtype()).removeprefix("torch.") if torch is not None else None,
         warning_filters=_pack_filters(),
     )
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise LaunchError(
+            "The working folder of this notebook has been deleted, so the ranks have nowhere to start in. "
+            "Go to one that exists: os.chdir(...)."
+        ) from None
 
 
 def apply(ambient: Ambient, extra: dict[str, str]) -> None:

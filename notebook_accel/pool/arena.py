@@ -30,6 +30,7 @@ class Arena:
         self._size = 0
         self._places: dict[tuple[int, int], int] = {}
         self._kept: list[Any] = []
+        self._small: dict[tuple[int, int, Any], Any] = {}
 
     def add(self, address: int, size: int, owner: Any) -> int:
         """Where the `size` bytes of memory at `address` stand in the file. `owner` is kept, so that they stay there."""
@@ -39,6 +40,12 @@ class Arena:
             self._places[address, size] = place
             self._kept.append(owner)
         return place
+
+    def first_of(self, address: int, size: int, dtype: Any, storage: Any) -> Any:
+        """The first object that came for this small storage: torch makes a new one at every look."""
+        if not size:
+            return storage
+        return self._small.setdefault((address, size, dtype), storage)
 
     def _write(self, data: memoryview) -> int:
         if self._fd is None:
@@ -61,6 +68,7 @@ class Arena:
         """Let go of the values that were written."""
         self._kept.clear()
         self._places.clear()
+        self._small.clear()
 
     def __del__(self) -> None:
         self.close()  # a call that was packed and then refused
@@ -104,7 +112,7 @@ def announce(descriptor: int) -> None:
 def reduced(value: Any, arena: Arena) -> tuple[Any, ...] | None:
     """How to send a torch storage or a numpy array through the file; None for small ones and everything else."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    if torch is not None and isinstance(value, torch.storage.TypedStorage):
+    if torch is not None and isinstance(value, (torch.storage.TypedStorage, torch.UntypedStorage)):
         return _reduced_storage(value, arena)
     if numpy is not None and type(value) is numpy.ndarray and value.nbytes >= LARGE and not value.dtype.hasobject:
         return _reduced_array(value, arena)
@@ -112,10 +120,37 @@ def reduced(value: Any, arena: Arena) -> tuple[Any, ...] | None:
 
 
 def _reduced_storage(value: Any, arena: Arena) -> tuple[Any, ...] | None:
-    raw = value._untyped_storage
-    if raw.device.type != "cpu" or raw.nbytes() < LARGE:
+    """A storage by its place in the file, or by its bytes; tensors that share one share it on the other side, too."""
+    raw, dtype = getattr(value, "_untyped_storage", value), getattr(value, "dtype", None)
+    if raw.device.type != "cpu":
         return None
-    return _storage, (arena.add(raw.data_ptr(), raw.nbytes(), raw), raw.nbytes(), value.dtype)
+    if raw.nbytes() >= LARGE:
+        return _storage, (arena.add(raw.data_ptr(), raw.nbytes(), raw), raw.nbytes(), dtype)
+    first = arena.first_of(raw.data_ptr(), raw.nbytes(), dtype, value)
+    if first is not value:
+        return _same, (first,)
+    content = (ctypes.c_char * raw.nbytes()).from_address(raw.data_ptr()).raw if raw.nbytes() else b""
+    return _small_storage, (content, dtype)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _small_storage(content: bytes, dtype: Any) -> Any:
+    import torch
+
+    raw = torch.UntypedStorage(len(content))
+    if content:
+        ctypes.memmove(raw.data_ptr(), content, len(content))
+    return _typed(raw, dtype)
+
+
+def _typed(raw: Any, dtype: Any) -> Any:
+    """A storage as tensors of most dtypes want it; those of the newer ones take it raw."""
+    import torch
+
+    return raw if dtype is None else torch.storage.TypedStorage(wrap_storage=raw, dtype=dtype, _internal=True)
 
 
 def _reduced_array(value: Any, arena: Arena) -> tuple[Any, ...] | None:
@@ -131,10 +166,8 @@ loading: Mapped | None = None
 
 
 def _storage(place: int, size: int, dtype: Any) -> Any:
-    import torch
-
     assert loading is not None
-    return torch.storage.TypedStorage(wrap_storage=loading.storage(place, size), dtype=dtype, _internal=True)
+    return _typed(loading.storage(place, size), dtype)
 
 
 def _array(place: int, size: int, dtype: Any, shape: tuple[int, ...], order: str) -> Any:

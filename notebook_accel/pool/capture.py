@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import ctypes
 import faulthandler
+import gc
 import io
 import os
 import sys
@@ -37,6 +39,14 @@ def flush() -> None:
         except (OSError, ValueError):  # the user closed it, or the kernel is gone: nothing left to save
             continue
     ctypes.CDLL(None).fflush(None)
+
+
+def flush_files() -> None:
+    """Write out what open files still hold: a process that ends by `os._exit` does not do it."""
+    for item in gc.get_objects():
+        if isinstance(item, (io.TextIOWrapper, io.BufferedWriter)) and not item.closed:
+            with contextlib.suppress(OSError, ValueError):  # its pipe is closed, or it is detached
+                item.flush()
 
 
 def _text(fd: int) -> io.TextIOWrapper:

@@ -16,7 +16,7 @@ from typing import Any
 
 from notebook_accel.config import environ
 from notebook_accel.errors import HostError
-from notebook_accel.pool import host
+from notebook_accel.pool import host, interrupts
 from notebook_accel.pool.wire import Channel
 
 # The package may be anywhere; the host imports it from where this kernel did, after everything else.
@@ -29,6 +29,7 @@ _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 # forking unsafe.
 _HOST_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 _END_SECONDS = 2.0
+_LOOK_SECONDS = 0.1
 
 _unsafe: set[str] = set()
 """Modules that start threads or take a device when they are imported: the workers import these themselves."""
@@ -82,12 +83,18 @@ class HostClient:
         """What the host loaded; waits until it has. Raises `HostError` when it cannot serve."""
         if self._ready is None:
             try:
-                self._ready = self._channel.receive()
+                self._ready = self._next()
             except (EOFError, OSError):
                 raise HostError(f"The host that forks workers did not start.{self._last_words()}") from None
         if self._ready.problem:
             raise HostError(f"The host that forks workers could not load: {self._ready.problem}.{self._last_words()}")
         return self._ready
+
+    def _next(self) -> Any:
+        """The next message. Stop ends the wait for one, and never leaves half of one unread."""
+        while not self._channel.pending(_LOOK_SECONDS):
+            interrupts.check()
+        return self._channel.receive()
 
     def stale(self) -> str:
         """Why this host no longer matches the notebook; empty when it does."""
@@ -123,9 +130,9 @@ class HostClient:
         self._asked.update(names)
         self._questions += 1
         self._channel.send(host.Preload(self._questions, tuple(names)))
-        answer = self._channel.receive()
+        answer = self._next()
         while answer.number != self._questions:  # an earlier wait was interrupted
-            answer = self._channel.receive()
+            answer = self._next()
         self.ready().files.update(answer.files)
         if answer.unsafe:
             _unsafe.add(answer.unsafe)
@@ -156,6 +163,8 @@ class HostClient:
         self._log.close()
         if self._owner != os.getpid():
             return
+        if self._ready is None:
+            self._process.kill()  # it is still loading, and has nothing to lose
         try:
             self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:  # it is in the middle of an import

@@ -8,7 +8,7 @@ from typing import Any
 
 from notebook_accel.config import environ
 from notebook_accel.errors import LaunchError
-from notebook_accel.pool import here
+from notebook_accel.pool import calls, here
 from notebook_accel.pool.pending import RankResults
 from notebook_accel.pool.spec import Entered, WorkerSpec
 
@@ -31,7 +31,7 @@ class InPlacePool:
             entered = self._enter()
             ok = False
             try:
-                value = function(*args)
+                value = calls.run(function, args)
                 ok = True
             finally:
                 if entered is not None:

@@ -6,6 +6,7 @@ one call to the next, and leaves no process, thread, descriptor or file behind w
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import shutil
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from notebook_accel.errors import CannotTravelError, LaunchError, RankError, RankTimeout
-from notebook_accel.pool import diagnose, hangs, ranges, serialize
+from notebook_accel.pool import diagnose, hangs, interrupts, ranges, serialize
 from notebook_accel.pool.events import Displayed, Event, Exited, Located, Output, Partial, Returned, StopAsked, View
 from notebook_accel.pool.pending import Pending, RankResults
 from notebook_accel.pool.pump import Ends, Pump
@@ -60,16 +61,16 @@ class WorkerPool:
         self._questions = 0
         self._busy = False
         self._workers: list[Ends] = []
-        try:
-            (self._folder / serialize.MAIN_FILE).write_text(serialize.MAIN_SOURCE)
-            for spec in specs:
-                self._workers.append(_start(spec, starter))
-            self._pump = Pump(self._workers)
-        except BaseException:
-            self._discard()
-            raise
-        self._pump.start()
-        self._introduce(listener)
+        with interrupts.held():
+            try:
+                for spec in specs:
+                    self._workers.append(_start(spec, starter))
+                self._pump = Pump(self._workers)
+            except BaseException:
+                self._discard()
+                raise
+            self._pump.start()
+            self._introduce(listener)
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -88,19 +89,21 @@ class WorkerPool:
         the caller should `close(ok=False)`: ranks may be in the middle of something.
         """
         __tracebackhide__ = True
-        pending = self.submit(packed)
-        try:
-            self.wait(pending, view, timeout, hang_report)
-            self._busy = bool(pending.waiting)
-            if pending.failed:
-                raise diagnose.failure(pending.failed, self.world_size)
-        except KeyboardInterrupt:
-            self.interrupt(pending, view)
-            pending.discard()
-            raise KeyboardInterrupt(f"the {len(self.ranks)} ranks were stopped") from None
-        except RankError:
-            pending.discard()
-            raise
+        with interrupts.held(), interrupts.told(self.stop):
+            pending = self.submit(packed)
+            try:
+                self.wait(pending, view, timeout, hang_report)
+                self._busy = bool(pending.waiting)
+                if pending.failed:
+                    raise diagnose.failure(pending.failed, self.world_size)
+            except KeyboardInterrupt:
+                with contextlib.suppress(KeyboardInterrupt):  # pressed again: no more waiting
+                    self.interrupt(pending, view)
+                pending.discard()
+                raise KeyboardInterrupt(f"the {len(self.ranks)} ranks were stopped") from None
+            except RankError:
+                pending.discard()
+                raise
         return RankResults({rank: _loaded(returned) for rank, returned in pending.returned.items()})
 
     def submit(self, packed: Packed) -> Pending:
@@ -108,7 +111,7 @@ class WorkerPool:
         self._calls += 1
         self._busy = True
         pending = Pending(self._calls, self.ranks)
-        (self._folder / serialize.DEFINITIONS_FILE).write_bytes(packed.definitions)
+        serialize.keep_definitions(self._folder, packed.definitions)
         task = Task(self._calls, packed.payload)
         for ends in self._workers:
             if (gone := self._gone.get(ends.rank)) is not None:
@@ -190,18 +193,29 @@ class WorkerPool:
 
     def close(self, *, ok: bool = True, view: View | None = None) -> None:
         """End all workers: in good order when `ok` and none is in a call, else at once. Nothing is left."""
-        try:
+        with interrupts.held():
             if ok and not self._busy:
                 for ends in self._workers:
                     _send(ends.control, Stop(ok=True))
-                self._pump.join(END_SECONDS)
-        finally:
+                self._wait_for_the_end(view)
             self.signal(signal.SIGKILL, group=True)
             self._pump.join(END_SECONDS)
             self._pump.stop()
             while not self._pump.events.empty():
                 self._note(self._pump.events.get(), view)  # what was written to the last
             self._discard()
+
+    def _wait_for_the_end(self, view: View | None) -> None:
+        """Wait until the workers have ended by themselves: a thread may be writing a file. Stop is heard."""
+        late, begin = False, time.monotonic()
+        while self._pump.is_alive() and not interrupts.pressed():
+            self._pump.join(AGAIN_SECONDS)
+            if view is not None and not late and time.monotonic() - begin > END_SECONDS:
+                late = True
+                view.say(
+                    "The ranks have finished, but something that they started goes on (a thread that is no daemon?). "
+                    "Waiting for it; stop ends it."
+                )
 
     def _introduce(self, listener: socket.socket | None) -> None:
         for spec, ends in zip(self._specs, self._workers):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -12,14 +13,6 @@ from notebook_accel.pool import serialize
 from notebook_accel.pool.arena import Arena
 from notebook_accel.pool.serialize import Packed
 
-_ADVICE = {
-    "Accelerator": "create the Accelerator inside the function",
-    "lock": "create it inside the function",
-    "RLock": "create it inside the function",
-    "generator": "create it inside the function",
-    "InteractiveShell": "leave the notebook's shell out of it",
-}
-
 
 def pack(function: Callable[..., Any], args: tuple[Any, ...]) -> Packed:
     """The call as bytes. Raises `CannotTravelError`, naming the variable, when something cannot be sent."""
@@ -27,7 +20,7 @@ def pack(function: Callable[..., Any], args: tuple[Any, ...]) -> Packed:
         return serialize.pack_call(function, args)
     except Exception as error:  # noqa: BLE001 - pickling runs code of the user, which may raise anything
         name = getattr(function, "__name__", repr(function))
-        culprit = next(_culprits(function, name, set()), None)
+        culprit = next(_culprits(function, name, set()), None) or next(_bound(function, name), None)
         for place, value in enumerate(args):
             culprit = culprit or next(_inside(value, f"argument {place + 1} of `args`"), None)
         where, value, reason = culprit or (f"`{name}`", function, error)
@@ -48,11 +41,10 @@ def pack_result(value: Any, known: Mapping[type, str], rank: int, arena: Arena) 
 
 def _sentence(where: str, value: Any, target: str, reason: BaseException) -> str:
     kind = type(value)
-    advice = next((_ADVICE[base.__name__] for base in kind.__mro__ if base.__name__ in _ADVICE), None)
-    default = "return plain data or tensors instead" if target == "the notebook" else "create it inside the function"
+    advice = "return plain data or tensors instead" if target == "the notebook" else "create it inside the function"
     return (
         f"{where}: a {kind.__module__}.{kind.__qualname__} cannot be sent to {target} "
-        f"({type(reason).__name__}: {reason}); {advice or default}."
+        f"({type(reason).__name__}: {reason}); {advice}."
     )
 
 
@@ -88,6 +80,20 @@ def _culprits(function: Any, name: str, seen: set[int]) -> Iterator[tuple[str, A
         if deeper is None:
             deeper = next(_inside(value, f"`{name}` uses the {kind} `{variable}`"), None)
         yield deeper or (f"`{name}` uses the {kind} `{variable}`", value, reason)
+
+
+def _bound(function: Any, name: str) -> Iterator[tuple[str, Any, BaseException]]:
+    """What a method, a partial or a callable object carries along."""
+    if isinstance(function, types.MethodType):
+        yield from _inside(function.__self__, f"`{name}` belongs to an object: `self`")
+    elif isinstance(function, functools.partial):
+        yield from _culprits(function.func, getattr(function.func, "__name__", "function"), set())
+        for place, value in enumerate(function.args):
+            yield from _inside(value, f"argument {place + 1} of the partial `{name}`")
+        for key, value in function.keywords.items():
+            yield from _inside(value, f"argument `{key}` of the partial `{name}`")
+    elif not isinstance(function, (type, types.FunctionType)):
+        yield from _inside(function, f"`{name}`")
 
 
 def _variables(function: types.FunctionType) -> Iterator[tuple[str, Any, str]]:
@@ -129,5 +135,14 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"[{key!r}]", part) for key, part in value.items())
     elif isinstance(value, (list, tuple)):
         yield from ((f"[{place}]", part) for place, part in enumerate(value))
-    elif hasattr(value, "__dict__") and not isinstance(value, (type, types.ModuleType, types.FunctionType)):
+    elif hasattr(value, "__dict__") and not _has_own_way(value):
         yield from ((f".{name}", part) for name, part in vars(value).items())
+
+
+def _has_own_way(value: Any) -> bool:
+    """Whether a value says itself how it is pickled, or that it is not: then its parts are not what matters."""
+    kind = type(value)
+    if isinstance(value, (type, types.ModuleType, types.FunctionType)):
+        return True
+    own = ("__reduce__", "__reduce_ex__", "__getstate__")
+    return any(getattr(kind, name, None) is not getattr(object, name, None) for name in own)

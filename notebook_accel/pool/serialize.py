@@ -26,20 +26,14 @@ from typing import Any
 import cloudpickle
 from cloudpickle import cloudpickle as internals
 
+from notebook_accel.config import environ
 from notebook_accel.pool import arena as arenas
+from notebook_accel.pool import reducers
 from notebook_accel.pool.arena import Arena, Mapped
 
-MAIN_FILE = "main.py"
 DEFINITIONS_FILE = "definitions.pkl"
-
-# Runs as `__mp_main__` in DataLoader workers that are spawned inside a rank.
-MAIN_SOURCE = '''"""Stands in for the notebook in worker processes."""
-from pathlib import Path
-
-from notebook_accel.pool.serialize import load_definitions
-
-load_definitions(Path(__file__).parent, globals())
-'''
+SPAWNED_MAIN = "notebook_accel.pool.mp_main"
+_FOLDER = "NOTEBOOK_ACCEL_RUN"
 
 
 @dataclass(frozen=True)
@@ -102,9 +96,12 @@ class CallPickler(Pickler):
             name = obj.__qualname__
             if self._namespace.get(name) is obj:
                 self.definitions[name] = obj
-        if isinstance(obj, types.MethodType) and obj.__name__ == "get_ipython":
-            return _get_ipython, ()  # bound to the kernel's shell, which must stay in the kernel
-        return super().reducer_override(obj)
+        if (reduced := reducers.of_call(obj)) is not None:
+            return reduced
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and "__slots__" in obj.__dict__ and isinstance(reduced, tuple):
+            return reducers.with_slots(reduced, obj)
+        return reduced
 
 
 class ResultPickler(Pickler):
@@ -117,6 +114,8 @@ class ResultPickler(Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type) and obj in self._known:
             return notebook_class, (self._known[obj], obj.__qualname__)
+        if (reduced := reducers.of_result(obj)) is not None:
+            return reduced
         return super().reducer_override(obj)
 
 
@@ -162,9 +161,22 @@ def load_call(
     return function, args, kwargs
 
 
-def load_definitions(folder: Path, namespace: dict[str, Any]) -> None:
-    """Fill a DataLoader worker's `__mp_main__` with the notebook's classes and functions."""
-    unpickler = Unpickler((folder / DEFINITIONS_FILE).read_bytes(), namespace)
+def keep_definitions(folder: Path, definitions: bytes) -> None:
+    """Write the definitions of a call to where `load_definitions` looks for them."""
+    (folder / DEFINITIONS_FILE).write_bytes(definitions)
+
+
+def announce(folder: Path) -> None:
+    """Let processes that this one spawns find the definitions."""
+    environ.put(_FOLDER, str(folder))
+
+
+def load_definitions(namespace: dict[str, Any]) -> None:
+    """Fill a spawned process's `__mp_main__` with the notebook's classes and functions."""
+    folder = environ.get(_FOLDER)
+    if not folder or not (Path(folder) / DEFINITIONS_FILE).exists():
+        return  # nothing was called yet, or the run is over
+    unpickler = Unpickler((Path(folder) / DEFINITIONS_FILE).read_bytes(), namespace)
     with _reading(None):
         namespace.update(unpickler.load())
         show_sources(unpickler.load())
@@ -226,9 +238,3 @@ def _tensor_on_cpu(obj: Any) -> Any:
     if torch is None or not isinstance(obj, torch.Tensor) or obj.device.type in ("cpu", "meta"):
         return None
     return obj.detach().cpu().requires_grad_(obj.requires_grad).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
-
-
-def _get_ipython() -> Any:
-    from IPython import get_ipython
-
-    return get_ipython

@@ -8,6 +8,7 @@ but cannot carry descriptors along with them.
 from __future__ import annotations
 
 import pickle
+import selectors
 import socket
 import struct
 import threading
@@ -65,13 +66,11 @@ class Channel:
             header += part
         return pickle.loads(self._exactly(_HEADER.unpack(header)[0])), descriptors
 
-    def pending(self) -> bool:
-        """Whether `receive` has something to look at now, be it a message or the other end's close."""
-        try:
-            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        return True
+    def pending(self, seconds: float = 0) -> bool:
+        """Whether `receive` has something to look at within that time, be it a message or the other end's close."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            return bool(selector.select(seconds))
 
     def _exactly(self, size: int) -> bytearray:
         data = bytearray(size)

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import importlib.machinery
 import logging
 import multiprocessing.util
 import os
 import signal
 import socket
 import sys
+import threading
 import types
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from notebook_accel.pool import ambient, capture, frames, here, preflight, serialize, shell
+from notebook_accel.pool import ambient, calls, capture, frames, here, preflight, serialize, shell
 from notebook_accel.pool.arena import Arena, announce
 from notebook_accel.pool.events import Raised, Returned
 from notebook_accel.pool.probe import Probe
@@ -72,9 +73,10 @@ class Worker:
 
     def _set_up(self, descriptors: list[int]) -> types.ModuleType:
         here.enter((self._spec.rank, self._spec.world_size))
-        main = _stub_main(Path(self._spec.run_folder))
+        main = _stub_main()
         try:
             ambient.apply(self._spec.ambient, self._spec.environment)
+            serialize.announce(Path(self._spec.run_folder))
             shell.attach(self._spec.rank, self._channel.send)
             if self._spec.entry is not None:
                 module, _, function = self._spec.entry.partition(":")
@@ -105,7 +107,7 @@ class Worker:
                 announce(large)
             function, args, kwargs = serialize.load_call(payload, vars(self._main), large)
             known = serialize.known_classes()
-            value = _run(function, args, kwargs)
+            value = calls.run(function, args, kwargs)
         finally:
             self._running = False
         return preflight.pack_result(value, known, self._spec.rank, arena)
@@ -126,23 +128,15 @@ class Worker:
         if self._entered is not None:
             self._entered.leave(ok)
         if ok:
+            threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
             atexit._run_exitfuncs()
+            capture.flush_files()
 
 
-def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The value of the call; `sys.exit()` without an error code is a plain return."""
-    try:
-        return function(*args, **kwargs)
-    except SystemExit as leaving:
-        if leaving.code in (None, 0):
-            return None
-        raise
-
-
-def _stub_main(folder: Path) -> types.ModuleType:
-    """A `__main__` for the notebook's definitions, backed by a file that spawned grandchildren can run."""
+def _stub_main() -> types.ModuleType:
+    """A `__main__` for the notebook's definitions, that spawned grandchildren know where to find."""
     main = types.ModuleType("__main__")
-    main.__file__ = str(folder / serialize.MAIN_FILE)
+    main.__spec__ = importlib.machinery.ModuleSpec(serialize.SPAWNED_MAIN, None)
     main.__builtins__ = sys.modules["builtins"]  # type: ignore[attr-defined]
     sys.modules["__main__"] = main
     return main

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from notebook_accel.precision.forward import AutocastForward
+
 
 class Precision:
     """float32: computes as torch does. Others override what differs."""
@@ -18,5 +20,9 @@ class Precision:
         return contextlib.nullcontext()
 
     def apply(self, model: torch.nn.Module, device_type: str) -> torch.nn.Module:
-        """`model`, whose forward now runs in this precision and returns float32."""
+        """`model`, whose forward now runs in this precision and returns float32.
+
+        What an earlier `prepare` with another precision put there is taken off.
+        """
+        AutocastForward.remove(model)
         return model

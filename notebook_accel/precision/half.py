@@ -21,6 +21,6 @@ class Bfloat16(Precision):
         return torch.autocast(device_type, dtype=self.dtype)
 
     def apply(self, model: torch.nn.Module, device_type: str) -> torch.nn.Module:
-        if not isinstance(model.__dict__.get("forward"), AutocastForward):
-            AutocastForward.install(model, device_type, self.dtype)
+        AutocastForward.remove(model)
+        AutocastForward.install(model, device_type, self.dtype)
         return model

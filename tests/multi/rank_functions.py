@@ -118,3 +118,17 @@ def exit_cleanly() -> None:
 
 def child_of_worker_pids() -> int:
     return os.getpid()
+
+
+def write_later(by_thread: str, kept_open: str) -> None:
+    """Two ranks write the same: what counts is that it is there in the end."""
+    import pathlib
+    import threading
+
+    def write() -> None:
+        time.sleep(0.5)
+        pathlib.Path(by_thread).write_text("written")
+
+    threading.Thread(target=write).start()
+    remembered["file"] = open(kept_open, "w")  # noqa: SIM115 - left open on purpose
+    remembered["file"].write("kept open")

@@ -67,10 +67,16 @@ def test_an_exception_with_its_own_constructor(starter):
 
 @every_starter
 def test_exit_without_a_code_is_a_return(starter):
-    if starter == "in-place":
-        pytest.skip("in place, sys.exit is the notebook's own")
     with opened(starter) as pool:
-        assert list(pool.run(ranks.exit_cleanly)) == [None, None]
+        assert list(pool.run(ranks.exit_cleanly)) == [None] * len(pool.pool.ranks)
+
+
+@every_process
+def test_work_of_threads_is_finished_and_files_are_written(starter, tmp_path):
+    with opened(starter) as pool:
+        pool.run(ranks.write_later, str(tmp_path / "thread"), str(tmp_path / "file"))
+    assert (tmp_path / "thread").read_text() == "written"
+    assert (tmp_path / "file").read_text() == "kept open"
 
 
 @every_process
@@ -79,7 +85,7 @@ def test_rank_and_errors_of_all_ranks_are_known(starter):
         pool.run(ranks.divide, 1)
     assert caught.value.world_size == 2
     assert set(caught.value.by_rank) == {0, 1}
-    assert f"[rank {caught.value.rank} of 2]" in str(caught.value)
+    assert str(caught.value) == "division by zero  [ranks 0, 1 of 2]"
 
 
 @every_process
