@@ -32,7 +32,7 @@ def agree(process: Process, operation: str, layout: Any = None, size: int = 0) -
     if carried.control is None:
         return None
     digest = _digest(operation, layout)
-    rows = _exchange([digest, size, 0], carried.control, process, operation)
+    rows = _exchange([digest, size, 0], carried, process, operation)
     if all(row[0] == digest and not row[2] for row in rows):
         return [row[1] for row in rows]
     _raise_failure(rows)
@@ -60,17 +60,21 @@ def _tensors(words: Sequence[int], process: Process) -> tuple[torch.Tensor, torc
     return torch.tensor(words), torch.empty(process.world_size, WORDS, dtype=torch.int64)
 
 
-def _exchange(words: Sequence[int], control: Any, process: Process, operation: str) -> list[list[int]]:
-    mine, found = _tensors(words, process)
+def _exchange(words: Sequence[int], carried: Any, process: Process, operation: str) -> list[list[int]]:
+    if carried.headers is None:  # used again and again: making tensors takes longer than filling them
+        mine, found = _tensors(words, process)
+        carried.headers = mine.numpy(), mine, found, list(found.unbind(0))
+    numbers, mine, found, rows = carried.headers
+    numbers[:] = words
     try:
-        control.allgather([list(found.unbind(0))], [mine]).wait()
+        carried.control.allgather([rows], [mine]).wait()
     except RuntimeError as error:
         raise CommError(
             f"{operation} ({call_site()}) on rank {process.rank} waited for ranks that did not come, or have ended. "
             f"Every rank must call it; look for a call under `if accelerator.is_main_process`. ({error})"
         ) from error
-    rows: list[list[int]] = found.tolist()
-    return rows
+    heard: list[list[int]] = found.tolist()
+    return heard
 
 
 def _raise_failure(rows: list[list[int]]) -> None:

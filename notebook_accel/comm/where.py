@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+
+
+_operation: str | None = None
+
+
+@contextlib.contextmanager
+def during(operation: str) -> Iterator[None]:
+    """Call what is waited for in a block by the name that the user knows: `gather`, and not torch's `all_gather`."""
+    global _operation
+    before, _operation = _operation, operation
+    try:
+        yield
+    finally:
+        _operation = before
 
 
 def last_collective() -> dict[str, Any] | None:
@@ -22,8 +38,9 @@ def last_collective() -> dict[str, Any] | None:
         return None
     waiting = [entry for entry in entries if not entry["retired"]]
     entry = waiting[0] if waiting else entries[-1]
+    name = entry["profiling_name"].partition(":")[2] or entry["profiling_name"]
     return {
-        "name": entry["profiling_name"].partition(":")[2] or entry["profiling_name"],
+        "name": (waiting and _operation) or name,
         "count": entry["collective_seq_id"],
         "sizes": entry["input_sizes"],
         "waiting": bool(waiting),
