@@ -182,8 +182,8 @@ def slurm() -> dict[str, str] | None:
     """
     rank, tasks = environ.get("SLURM_PROCID"), environ.first(("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"))
     in_step = environ.first(("SLURM_STEP_ID", "SLURM_STEPID")) is not None or environ.get("SLURM_JOB_ID") is None
-    if rank is None or tasks is None or not in_step:
-        return None
+    if rank is None or tasks is None or not in_step or not (rank + tasks).isdigit() or int(tasks) < 2:
+        return None  # also for a single task, such as a notebook server that srun has started
     job = environ.first(("SLURM_JOB_ID", "SLURM_JOBID")) or "0"
     return {
         "RANK": rank,

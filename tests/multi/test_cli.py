@@ -150,3 +150,21 @@ def test_the_sanity_check(tmp_path):
     assert "2 connected processes on cpu" in done.stdout
     assert "the same weights as one process" in done.stdout
     assert "All 5 checks passed." in done.stdout
+
+
+def test_a_task_a_rank_under_srun(tmp_path, script):
+    """As `srun -n 2 notebook-accel launch script.py`; srun itself is played by its variables."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    slurm = {
+        "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_TASKS_PER_NODE": "2",
+        "SLURM_NODEID": "0", "SLURM_JOB_NODELIST": "localhost", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo",
+    }  # fmt: skip
+    started = []
+    for rank in ("0", "1"):
+        env = {**environment(tmp_path), **slurm, "SLURM_PROCID": rank, "SLURM_LOCALID": rank}
+        arguments = command("launch", "--cpu", script)
+        started.append(subprocess.Popen(arguments, env=env, stdout=subprocess.PIPE, text=True))
+    outputs = [process.communicate(timeout=100)[0] for process in started]
+    assert ["rank 0 sees [0, 1]" in outputs[0], "rank 1 sees [0, 1]" in outputs[1]] == [True, True], outputs

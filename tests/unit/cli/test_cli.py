@@ -181,6 +181,8 @@ def test_a_slurm_task_and_a_batch_script(monkeypatch):
     }  # fmt: skip
     monkeypatch.delenv("SLURM_STEP_ID")
     assert accelerate_names.slurm() is None
+    slurm(monkeypatch, rank=0, tasks=1, local=0, per_node="1", node=0, nodes=1)
+    assert accelerate_names.slurm() is None
 
 
 @pytest.mark.parametrize(
