@@ -1,5 +1,6 @@
-"""The header that goes before each collective: a few numbers of fixed size by which all ranks see that they
-mean the same. Where they do not, every rank raises the same exception, before any data is sent."""
+"""The header that goes before each collective: a message of fixed size by which all ranks see that they mean
+the same. Where they do not, every rank raises the same exception, before any data is used. Small data comes in
+the header, so that for it there is no second message."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import functools
 import hashlib
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,27 +16,43 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from notebook_accel.comm import failures, groups, packing, tree
+from notebook_accel.comm import failures, groups, packing, tree, where
 from notebook_accel.comm.process import Process
 from notebook_accel.errors import CommError
 
 WORDS = 3  # digest of operation and layout, size, number of this rank's failure (0: none)
+SMALL = 2024
+"""Bytes of data that a header has room for: what is not larger comes with it."""
+_FIRST = WORDS * 8
 _PACKAGE = Path(__file__).parents[1]
 
 
-def agree(process: Process, operation: str, layout: Any = None, size: int = 0) -> list[int] | None:
-    """The `size` that each rank announces, when all are in `operation` with data of the same `layout`.
+@dataclass(frozen=True)
+class Heard:
+    """What the headers of all ranks said."""
 
-    None where no headers are sent. Raises `CommError` on every rank when ranks disagree, and another
-    rank's exception where one has failed.
+    sizes: list[int]
+    rows: torch.Tensor | None
+    """The data of all ranks, a row for each, where that of each was small; to be copied before the next header."""
+
+
+def agree(
+    process: Process, operation: str, layout: Any = None, packed: torch.Tensor | None = None, size: int = 0
+) -> Heard | None:
+    """What all ranks say, when all are in `operation` with data of the same `layout`; None where no headers are sent.
+
+    `packed` is this rank's data (or `size` a number for the others). Raises `CommError` on every rank when
+    ranks disagree, and another rank's exception where one has failed.
     """
     carried = groups.of(process)
     if carried.control is None:
         return None
-    digest = _digest(operation, layout)
-    rows = _exchange([digest, size, 0], carried, process, operation)
+    digest, size = _digest(operation, layout), size if packed is None else packed.numel()
+    small = packed if packed is not None and size <= SMALL and packed.device.type == "cpu" else None
+    rows, data = _exchange([digest, size, 0], small, carried, process, operation)
     if all(row[0] == digest and not row[2] for row in rows):
-        return [row[1] for row in rows]
+        sizes = [row[1] for row in rows]
+        return Heard(sizes, data[:, : max(sizes)] if small is not None and max(sizes) <= SMALL else None)
     _raise_failure(rows)
     raise CommError(_differences(process, operation, layout))
 
@@ -48,7 +66,8 @@ def announce(process: Process, error: Exception) -> None:
         return
     number = len(carried.failures) + 1
     groups.store().set(_key(process.rank, number), failures.pack(error, process.rank))  # type: ignore[arg-type]
-    mine, found = _tensors([0, 0, number], process)
+    mine, found = _tensors(process.world_size)
+    mine[:_FIRST].view(torch.int64)[2] = number
     work = carried.control.allgather([list(found.unbind(0))], [mine])
     carried.failures.append((work, mine, found))
 
@@ -56,16 +75,25 @@ def announce(process: Process, error: Exception) -> None:
 _KNOWN = "_known_to_all_ranks"
 
 
-def _tensors(words: Sequence[int], process: Process) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.tensor(words), torch.empty(process.world_size, WORDS, dtype=torch.int64)
+def _tensors(world_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Memory for the header that is sent, and for those that are heard."""
+    length = _FIRST + SMALL
+    return torch.zeros(length, dtype=torch.uint8), torch.zeros(world_size, length, dtype=torch.uint8)
 
 
-def _exchange(words: Sequence[int], carried: Any, process: Process, operation: str) -> list[list[int]]:
+def _exchange(
+    words: Sequence[int], small: torch.Tensor | None, carried: Any, process: Process, operation: str
+) -> tuple[list[list[int]], torch.Tensor]:
+    """The words of all ranks, and the bytes behind them."""
     if carried.headers is None:  # used again and again: making tensors takes longer than filling them
-        mine, found = _tensors(words, process)
-        carried.headers = mine.numpy(), mine, found, list(found.unbind(0))
-    numbers, mine, found, rows = carried.headers
+        mine, found = _tensors(process.world_size)
+        numbers, data = mine[:_FIRST].view(torch.int64).numpy(), mine[_FIRST:]
+        heard = found.view(torch.int64)[:, :WORDS].numpy(), found[:, _FIRST:]
+        carried.headers = numbers, data, mine, list(found.unbind(0)), heard
+    numbers, data, mine, rows, (all_numbers, all_data) = carried.headers
     numbers[:] = words
+    if small is not None:
+        data[: small.numel()].copy_(small)
     try:
         carried.control.allgather([rows], [mine]).wait()
     except RuntimeError as error:
@@ -73,8 +101,9 @@ def _exchange(words: Sequence[int], carried: Any, process: Process, operation: s
             f"{operation} ({call_site()}) on rank {process.rank} waited for ranks that did not come, or have ended. "
             f"Every rank must call it; look for a call under `if accelerator.is_main_process`. ({error})"
         ) from error
-    heard: list[list[int]] = found.tolist()
-    return heard
+    finally:
+        where.waiting_in = None
+    return all_numbers.tolist(), all_data
 
 
 def _raise_failure(rows: list[list[int]]) -> None:

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 
-_operation: str | None = None
+waiting_in: str | None = None
+"""The operation that this process waits in, by the name that the user knows: `gather`, not torch's `all_gather`.
 
-
-@contextlib.contextmanager
-def during(operation: str) -> Iterator[None]:
-    """Call what is waited for in a block by the name that the user knows: `gather`, and not torch's `all_gather`."""
-    global _operation
-    before, _operation = _operation, operation
-    try:
-        yield
-    finally:
-        _operation = before
+Set by `header`, and read by the probe's thread.
+"""
 
 
 def last_collective() -> dict[str, Any] | None:
@@ -40,7 +31,7 @@ def last_collective() -> dict[str, Any] | None:
     entry = waiting[0] if waiting else entries[-1]
     name = entry["profiling_name"].partition(":")[2] or entry["profiling_name"]
     return {
-        "name": (waiting and _operation) or name,
+        "name": (waiting and waiting_in) or name,
         "count": entry["collective_seq_id"],
         "sizes": entry["input_sizes"],
         "waiting": bool(waiting),
