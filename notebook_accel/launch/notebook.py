@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from notebook_accel.config import load, rules
+from notebook_accel.config import load, place, rules
 from notebook_accel.config.schema import RunConfig
 from notebook_accel.display.background import BackgroundView
 from notebook_accel.display.cell import CellView
@@ -129,6 +129,8 @@ def _start(job: Job, packed: Packed, prefix: str | None, wait: bool) -> RankResu
         view.say(checks.banner(job.name, job.config, job.machine) + ".")
     if job.starter.notice:
         view.say(job.starter.notice)
+    if not wait and job.config.output != "quiet" and (notice := place.here().background_notice):
+        view.say(notice)
     run = Run(job, packed)
     if isinstance(view, BackgroundView):
         return RunHandle(run, view)
