@@ -94,6 +94,7 @@ def _exchange(
     numbers[:] = words
     if small is not None:
         data[: small.numel()].copy_(small)
+    where.waiting_in = operation
     try:
         carried.control.allgather([rows], [mine]).wait()
     except RuntimeError as error:
