@@ -85,8 +85,9 @@ def _widget(option: Option) -> Any:
     }
     if option.choices:
         choices = [(WORDS.get(choice, choice), choice) for choice in option.choices]
-        nothing = [(NOT_GIVEN, None)] if option.default is None else []
-        return widgets.Dropdown(options=[*nothing, *choices], value=option.default, **common)
+        # Not None, which a Dropdown shows as nothing at all.
+        nothing = [(NOT_GIVEN, "")] if option.default is None else []
+        return widgets.Dropdown(options=[*nothing, *choices], value=option.default or "", **common)
     if option.kind == "bool" and option.default is not None:
         return widgets.Checkbox(value=option.default, indent=True, **common)
     return widgets.Text(value="", continuous_update=False, **common)

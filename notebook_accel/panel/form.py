@@ -56,7 +56,9 @@ class Form:
     def shown(self, name: str) -> Any:
         """What a control of option `name` shows: its value where it is a choice or a tick, else text."""
         option, value = OPTIONS[name], getattr(self._config, name)
-        if option.choices or (option.kind == "bool" and option.default is not None):
+        if option.choices:
+            return value or ""
+        if option.kind == "bool" and option.default is not None:
             return value
         return "" if value is None and option.default is None else to_text(option.kind, value)
 

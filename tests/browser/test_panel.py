@@ -76,6 +76,8 @@ def test_choose_save_launch_and_stop(notebook, lab):
     message(page, "Ready: 2 CPU processes, bf16")
     assert "num_processes: 2" in page.locator(".jupyter-widgets pre").first.text_content()
     assert page.get_by_label("Use the CPU").is_disabled()
+    page.get_by_role("button", name="Copy YAML").click()
+    page.get_by_role("button", name="Copy YAML").get_by_text("Copied").wait_for()
     picture(page, "panel-light")
 
     # An invalid pair is refused, and the control goes back.
@@ -106,6 +108,24 @@ def test_choose_save_launch_and_stop(notebook, lab):
     one.wait_for_text("kernel 42")
     texts = str([cell.outputs for cell in one.saved().cells])
     assert "2 CPU processes, bf16" in texts
+
+
+def test_the_other_tabs(notebook):
+    one = notebook(TRAIN)
+    page = one.page
+    page.set_viewport_size({"width": 1100, "height": 1250})
+    one.run_all()
+    message(page, "Ready", 90)
+    page.get_by_role("tab", name="Processes").click()
+    page.get_by_label("Port", exact=True).fill("http")
+    page.get_by_label("Port", exact=True).press("Tab")
+    message(page, "it must be a TCP port")
+    page.get_by_role("tab", name="Cell of code").click()
+    picture(page, "panel-processes")
+    page.get_by_role("tab", name="Machines").click()
+    assert page.get_by_label("This machine").is_disabled()
+    page.get_by_role("tab", name="Command line").click()
+    picture(page, "panel-machines")
 
 
 BUSY = """

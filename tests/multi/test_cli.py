@@ -132,13 +132,15 @@ def test_the_real_accelerate_inside_sees_the_same(tmp_path):
 
 def test_a_script_under_accelerates_own_launcher_and_torchrun(tmp_path, script):
     pytest.importorskip("accelerate")
-    more = {"GLOO_SOCKET_IFNAME": "lo"}
+    more = {"GLOO_SOCKET_IFNAME": "lo", "TMPDIR": str(tmp_path)}  # torchrun leaves a folder behind
     done = run(
         tmp_path,
-        ["--nproc_per_node", 2, "--standalone", "--log_dir", tmp_path / "logs", script],
+        ["--nproc_per_node", 2, "--standalone", script],
         module="torch.distributed.run",
         **more,
     )
+    assert lines(done) == [f"rank {rank} sees [0, 1] no []" for rank in (0, 1)]
+    done = run(tmp_path, ["--multi_gpu", "--num_processes", 2, script], module="accelerate.commands.launch", **more)
     assert lines(done) == [f"rank {rank} sees [0, 1] no []" for rank in (0, 1)]
     flags = ["--cpu", "--mixed_precision", "bf16", script]
     done = run(tmp_path, flags, module="accelerate.commands.launch", **more)

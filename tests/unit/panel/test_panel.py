@@ -124,6 +124,16 @@ def test_controls_are_greyed(panel):
     assert "This run uses no GPU." in control(one, "gpu_ids").help.value
 
 
+def test_every_choice_has_words(panel):
+    one = panel()
+    kind = control(one, "distributed_type").widget
+    assert kind.label == "(follows from the others)"
+    kind.value = "MULTI_XPU"
+    assert one.distributed_type == "MULTI_XPU"
+    kind.value = ""
+    assert one.config.named() == {}
+
+
 def test_previews_follow(panel):
     one = panel()
     one.num_processes, one.mixed_precision = 2, "bf16"
