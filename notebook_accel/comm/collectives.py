@@ -2,9 +2,9 @@
 
 Every function takes data on each rank and gives each rank its answer; a process without peers gets its
 own data back. A header goes first, so that ranks which do not mean the same get an exception and not wrong
-data; then all tensors travel as one run of bytes (`_exchange`, `_send`, `_each`, `hand_out`; `_add` adds up
-one run of numbers for each type). Bytes are always contiguous on both sides: gloo silently mixes up dense
-tensors whose dimensions are permuted.
+data; then all tensors travel as one run of bytes (`_gathered`, `_send`, `_each`, `hand_out`; `_add` adds up
+one run of numbers for each type), in the header itself if they are few. Bytes are always contiguous on both
+sides: gloo silently mixes up dense tensors whose dimensions are permuted.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ def gather(data: Any, *, process: Process | None = None) -> Any:
     if process.alone:
         tree.require_tensors(data, "gather")
         return data
-    with _told(process):
-        tree.require_tensors(data, "gather")
-        tensors = tree.tensors(data)
-    header.agree(process, "gather", tree.layout(data), packing.size(tensors))
-    return tree.with_tensors(data, _exchange(tensors, process))
+    tensors = tree.leaves(data)
+    if not all(isinstance(leaf, torch.Tensor) for leaf in tensors):
+        with _told(process):
+            tree.require_tensors(data, "gather")
+    rows = _gathered(packing.pack(tensors, _carrier(process)), process, "gather", tree.layout(data))
+    return tree.with_tensors(data, packing.unpack_rows(rows, tensors))
 
 
 def gather_object(data: Any, *, process: Process | None = None) -> Any:
@@ -72,8 +73,7 @@ def reduce(data: Any, reduction: str = "mean", scale: float = 1.0, *, process: P
     if process.alone or reduction == "none":
         sums = [tensor.detach().clone() for tensor in tensors]
     else:
-        header.agree(process, "reduce", tree.layout(data), packing.size(tensors))
-        sums = _add(tensors, process)
+        sums = _add(tensors, process, tree.layout(data))
     return tree.with_tensors(data, [finish(tensor) for tensor in sums])
 
 
@@ -82,8 +82,7 @@ def broadcast(data: Any, from_process: int = 0, *, process: Process | None = Non
     process = _joined(process, "broadcast")
     if process.alone:
         return data
-    header.agree(process, "broadcast", (*tree.layout(data), from_process), 0)
-    return tree.with_tensors(data, _send(tree.tensors(data), from_process, process))
+    return tree.with_tensors(data, _send(tree.tensors(data), from_process, process, tree.layout(data)))
 
 
 def broadcast_object_list(data: list[Any], from_process: int = 0, *, process: Process | None = None) -> list[Any]:
@@ -110,14 +109,15 @@ def hand_out(
         return parts[0] if parts is not None else None
     with _told(process):
         packed = [packing.encode(part) for part in parts] if parts is not None else []
-    sizes = header.agree(process, "hand_out", ("from", from_process), max(map(torch.numel, packed), default=0))
+    longest = max(map(torch.numel, packed), default=0)
+    heard = header.agree(process, "hand_out", ("from", from_process), size=longest)
     carrier = _carrier(process)
-    if sizes is None:
-        size = torch.tensor([max(map(torch.numel, packed), default=0)], device=carrier)
+    if heard is None:
+        size = torch.tensor([longest], device=carrier)
         dist.broadcast(size, src=from_process, group=_payload(process))
         length = int(size)
     else:
-        length = sizes[from_process]
+        length = heard.sizes[from_process]
     row = torch.empty(length, dtype=torch.uint8, device=carrier)
     rows = [_filled(part, length, carrier) for part in packed] or None
     with _waiting(process, "hand_out"):
@@ -140,10 +140,10 @@ def pad_across_processes(
         tree.require_tensors(data, "pad_across_processes")
         tensors = tree.tensors(data)
         sizes = torch.tensor([_size(tensor, dim) for tensor in tensors], dtype=torch.int64)
-    header.agree(process, "pad_across_processes", _with_any_size(tree.layout(data), dim))
     if not tensors:
         return data
-    rows = _rows(packing.pack([sizes], _carrier(process)), process, "pad_across_processes")
+    layout = _with_any_size(tree.layout(data), dim)
+    rows = _gathered(packing.pack([sizes], _carrier(process)), process, "pad_across_processes", layout)
     largest = packing.unpack_rows(rows, [sizes])[0].view(process.world_size, -1).amax(0).tolist()
     padded = [_pad(tensor, dim, size, pad_index, pad_first) for tensor, size in zip(tensors, largest)]
     return tree.with_tensors(data, padded)
@@ -218,14 +218,20 @@ def _rows(mine: torch.Tensor, process: Process, operation: str) -> torch.Tensor:
     return rows
 
 
-def _exchange(tensors: list[torch.Tensor], process: Process) -> list[torch.Tensor]:
-    """For each tensor, those of all ranks, joined."""
-    return packing.unpack_rows(_rows(packing.pack(tensors, _carrier(process)), process, "gather"), tensors)
+def _gathered(mine: torch.Tensor, process: Process, operation: str, layout: Any) -> torch.Tensor:
+    """The same, after the header, or in it."""
+    heard = header.agree(process, operation, layout, mine)
+    return _rows(mine, process, operation) if heard is None or heard.rows is None else heard.rows
 
 
-def _add(tensors: list[torch.Tensor], process: Process) -> list[torch.Tensor]:
+def _add(tensors: list[torch.Tensor], process: Process, layout: Any) -> list[torch.Tensor]:
     """For each tensor, the sum over all ranks; truth values are counted."""
     numbers = [tensor.detach().long() if tensor.dtype is torch.bool else tensor.detach() for tensor in tensors]
+    heard = header.agree(process, "reduce", layout, packing.pack(numbers, _carrier(process)))
+    if heard is not None and heard.rows is not None:
+        shapes = [(process.world_size, *tensor.shape) for tensor in numbers]
+        found = zip(packing.unpack_rows(heard.rows, numbers), shapes)
+        return [part.view(shape).sum(0, dtype=part.dtype) for part, shape in found]
     sums: list[torch.Tensor | None] = [None] * len(numbers)
     for dtype in dict.fromkeys(tensor.dtype for tensor in numbers):
         places = [place for place, tensor in enumerate(numbers) if tensor.dtype is dtype]
@@ -237,11 +243,16 @@ def _add(tensors: list[torch.Tensor], process: Process) -> list[torch.Tensor]:
     return sums  # type: ignore[return-value]
 
 
-def _send(tensors: list[torch.Tensor], source: int, process: Process) -> list[torch.Tensor]:
+def _send(tensors: list[torch.Tensor], source: int, process: Process, layout: Any) -> list[torch.Tensor]:
     """For each tensor, that of rank `source`."""
-    packed = packing.pack(tensors, _carrier(process)).clone()
-    with _waiting(process, "broadcast"):
-        dist.broadcast(packed, src=source, group=_payload(process))
+    packed = packing.pack(tensors, _carrier(process))
+    heard = header.agree(process, "broadcast", (*layout, source), packed)
+    if heard is not None and heard.rows is not None:
+        packed = heard.rows[source]
+    else:
+        packed = packed.clone()
+        with _waiting(process, "broadcast"):
+            dist.broadcast(packed, src=source, group=_payload(process))
     found = packing.unpack_rows(packed[None], tensors)
     return [part.view(tensor.shape) for part, tensor in zip(found, tensors)]
 
@@ -250,14 +261,15 @@ def _each(data: Any, process: Process) -> list[Any]:
     """The objects of all ranks, in rank order."""
     with _told(process):
         packed = packing.encode(data)
-    sizes = header.agree(process, "gather_object", None, packed.numel())
-    if sizes is None:
+    heard = header.agree(process, "gather_object", None, packed)
+    if heard is None:
         found: list[Any] = [None] * process.world_size
         dist.all_gather_object(found, data, group=_payload(process))
         return found
-    carrier = _carrier(process)
-    rows = _rows(_filled(packed, max(sizes), carrier), process, "gather_object").cpu()
-    return [packing.decode(row[:size]) for row, size in zip(rows, sizes)]
+    rows = heard.rows
+    if rows is None:
+        rows = _rows(_filled(packed, max(heard.sizes), _carrier(process)), process, "gather_object").cpu()
+    return [packing.decode(row[:size].clone()) for row, size in zip(rows, heard.sizes)]
 
 
 def _filled(packed: torch.Tensor, length: int, device: torch.device) -> torch.Tensor:

@@ -30,6 +30,8 @@ class Groups:
     payload: Any
     control: Any | None
     """Carries headers; None where none are sent (nccl, unless debugging)."""
+    headers: Any = None
+    """Memory for the header that is sent and those that are heard."""
     failures: list[Any] = field(default_factory=list)
     """Headers that say that this rank has failed, on their way to whom it may concern."""
 

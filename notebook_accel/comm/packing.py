@@ -22,23 +22,17 @@ def pack(tensors: Sequence[torch.Tensor], device: torch.device | None = None) ->
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8, device=device)
 
 
-def size(tensors: Sequence[torch.Tensor]) -> int:
-    """How many bytes `pack` gives."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
 def unpack_rows(rows: torch.Tensor, like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """From one row of `pack`ed bytes for each rank, for each tensor those of all ranks, joined along the first
     dimension in order (single numbers become a vector)."""
-    found, start = [], 0
-    for tensor in like:
-        end = start + tensor.numel() * tensor.element_size()
-        column = rows[:, start:end].reshape(-1)
-        if column.storage_offset() % ALIGNED:
-            column = column.clone()
-        shape = (rows.shape[0] * tensor.shape[0], *tensor.shape[1:]) if tensor.ndim else (rows.shape[0],)
-        found.append(column.view(tensor.dtype).view(shape).to(tensor.device))
-        start = end
+    columns = rows.split([tensor.numel() * tensor.element_size() for tensor in like], 1) if len(like) > 1 else [rows]
+    found = []
+    for column, tensor in zip(columns, like):
+        shape = (len(rows) * tensor.shape[0], *tensor.shape[1:]) if tensor.ndim else (len(rows),)
+        # A copy begins at an address of its own, as numbers of several bytes must.
+        bytes_ = column.contiguous().view(-1) if len(rows) > 1 and column.numel() else column.reshape(-1).clone()
+        part = bytes_.view(tensor.dtype).view(shape)
+        found.append(part if part.device == tensor.device else part.to(tensor.device))
     return found
 
 
@@ -120,9 +114,10 @@ def _pickled(data: Any) -> tuple[bytes, list[torch.Tensor]]:
 
 
 def _bytes(tensor: torch.Tensor, device: torch.device | None) -> torch.Tensor:
-    tensor = tensor.detach()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
     if device is not None and tensor.device != device:
         tensor = tensor.to(device)
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
-    return tensor.contiguous().view(-1).view(torch.uint8)
+    return tensor.reshape(-1).view(torch.uint8)

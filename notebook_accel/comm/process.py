@@ -20,6 +20,7 @@ import torch.distributed as dist
 from notebook_accel.comm import groups
 from notebook_accel.comm.links import Links
 from notebook_accel.config import accelerate_names, environ
+from notebook_accel.config.load import resolve
 from notebook_accel.config.schema import RunConfig
 from notebook_accel.errors import CommError, ConfigError
 
@@ -46,8 +47,6 @@ class Process:
     """What upper layers keep for as long as this process is the current one."""
     links: Links = field(default_factory=Links, compare=False, repr=False)
     """The sockets of its groups."""
-    debug: bool = False
-    """Whether ranks compare what they send also where that costs more than a little (nccl)."""
     farewells: list[Callable[[], None]] = field(default_factory=list, compare=False, repr=False)
     """What upper layers must do before the group ends; may be called more than once."""
 
@@ -55,6 +54,11 @@ class Process:
     def alone(self) -> bool:
         """Whether it has no peers, so that every collective is the identity."""
         return self.world_size == 1
+
+    @property
+    def debug(self) -> bool:
+        """Whether ranks compare what they send also where that costs more than a little (nccl)."""
+        return (self.config or resolve({})).debug
 
     def on_cpu(self) -> Process:
         """The same rank, computing on the CPU."""

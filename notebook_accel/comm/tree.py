@@ -23,6 +23,13 @@ def map_tensors(function: Callable[[torch.Tensor], Any], data: Any) -> Any:
 
 def map_leaves(function: Callable[[Any], Any], data: Any) -> Any:
     """`data` with everything that is not a container replaced by `function(it)`."""
+    kind = type(data)  # the most frequent kinds first: asking for abstract ones takes as long as all the rest
+    if kind is torch.Tensor:
+        return function(data)
+    if kind is tuple or kind is list:
+        return kind([map_leaves(function, part) for part in data])
+    if kind is dict:
+        return {key: map_leaves(function, part) for key, part in data.items()}
     return function(data) if is_leaf(data) else map_children(lambda part: map_leaves(function, part), data)
 
 
@@ -68,12 +75,14 @@ def with_tensors(data: Any, new: Iterable[torch.Tensor]) -> Any:
 def layout(data: Any) -> Any:
     """How `data` is built, with the types and shapes of its tensors: equal for data that collectives can join."""
     if isinstance(data, torch.Tensor):
-        return ("tensor", str(data.dtype), tuple(data.shape))
+        return ("tensor", data.dtype, data.shape)
+    if type(data) in (list, tuple):
+        return (type(data).__name__, (), tuple([layout(item) for item in data]))
     if isinstance(data, Mapping):
         keys = tuple(key if isinstance(key, (str, int)) else type(key).__name__ for key in data)
         return (type(data).__name__, keys, tuple(layout(value) for value in data.values()))
     if isinstance(data, (list, tuple)):
-        return (type(data).__name__, (), tuple(layout(item) for item in data))
+        return (type(data).__name__, (), tuple([layout(item) for item in data]))
     if dataclasses.is_dataclass(data) and not isinstance(data, type):
         names = tuple(item.name for item in dataclasses.fields(data))
         return (type(data).__name__, names, tuple(layout(getattr(data, name)) for name in names))
@@ -83,7 +92,7 @@ def layout(data: Any) -> Any:
 def describe(built: Any) -> str:
     """What `layout` gave, for people."""
     if built[0] == "tensor":
-        return f"{built[1].removeprefix('torch.')}{list(built[2])}"
+        return f"{str(built[1]).removeprefix('torch.')}{list(built[2])}"
     if built[0] == "value":
         return str(built[1])
     kind, keys, parts = built

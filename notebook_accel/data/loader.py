@@ -96,6 +96,7 @@ class DataLoaderShard(Prepared, DataLoader):
         """Batches of a loader whose sampler says which is the last."""
         batches = super().__iter__()
         deal: Deal = self._index_sampler.latest
+        step, moves = self._progress.step, self._moves
         while (batch := self._drawn(batches)) is not END:
             number = batches._num_yielded  # not counted here: a pass that was resumed begins in the middle
             current.at_end = deal.is_over and number == deal.given
@@ -103,8 +104,8 @@ class DataLoaderShard(Prepared, DataLoader):
             if current.at_end and unusual is None:
                 unusual = self._note_of_sampler()
             if unusual is None:
-                self._progress.step(current)
-                yield self._placed(batch)
+                step(current)
+                yield self._placed(batch) if moves else batch
             else:
                 yield from self._giving(current, batch, unusual, deal.counts)
         self._through(deal.counts)

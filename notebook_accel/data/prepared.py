@@ -100,8 +100,12 @@ class Prepared:
         if counts is not None and counts[self._process.rank] < counts[0]:
             wait_at_end(self._process, self._progress, counts)
 
+    @property
+    def _moves(self) -> bool:
+        """Whether batches must be moved. On a CPU rank they are where they belong, unless put on a GPU by hand."""
+        return self.device is not None and (self.device.type != "cpu" or torch.cuda.is_initialized())
+
     def _placed(self, batch: Any) -> Any:
-        # On a CPU rank batches are where they belong, unless the data was put on a GPU by hand.
-        if self.device is None or (self.device.type == "cpu" and not torch.cuda.is_initialized()):
+        if self.device is None or not self._moves:
             return batch
         return tree.send_to_device(batch, self.device, non_blocking=self.non_blocking)

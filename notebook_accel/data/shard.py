@@ -106,7 +106,8 @@ class BatchSamplerShard(BatchSampler):
 
     def _announced(self, deal: Deal) -> Iterator[Any]:
         """This rank's batches. It looks one batch ahead, of indices, so that nobody need read data ahead."""
-        mine = islice(self._dealt(deal), self.skip_batches, None)
+        alone = self.num_processes == 1 and not self.split_batches
+        mine = islice(self.batch_sampler if alone else self._dealt(deal), self.skip_batches, None)
         following = next(mine, _END)
         while following is not _END:
             batch, following = following, next(mine, _END)

@@ -164,9 +164,8 @@ def test_different_numbers_of_batches_raise_everywhere() -> None:
 
     first, second = debug_launcher(run)
     assert first == second
-    for text, counts in zip(
-        first, ("rank 0: 2, rank 1: 1", "", "rank 0: 1, rank 1: 0", "", "rank 0: 2, rank 1: 1", "")
-    ):
+    two, one = "rank 0: 2, rank 1: 1", "rank 0: 1, rank 1: 0"
+    for text, counts in zip(first, (two, "", one, "", two, "")):
         if counts:
             assert text.startswith(f"CommError: the ranks have different numbers of batches ({counts}), and gather ")
         else:

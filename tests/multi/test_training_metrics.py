@@ -10,7 +10,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Seque
 
 from notebook_accel import Accelerator, debug_launcher
 from notebook_accel.comm.collectives import broadcast
-from notebook_accel.errors import ConfigError, NotYetError
+from notebook_accel.errors import ConfigError
 
 
 def numbers(count: int) -> torch.utils.data.Dataset[Any]:
@@ -223,18 +223,6 @@ def test_what_cannot_be_split_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="batch size 5 is no multiple of the 2 processes"):
         debug_launcher(split)
-
-
-def test_iterable_data_is_refused_for_now() -> None:
-    class Stream(torch.utils.data.IterableDataset[int]):
-        def __iter__(self) -> Any:
-            return iter(range(4))
-
-    def stream() -> None:
-        Accelerator().prepare(DataLoader(Stream(), 2))
-
-    with pytest.raises(NotYetError, match="IterableDataset"):
-        debug_launcher(stream)
 
 
 def test_tensors_of_every_kind_survive() -> None:
