@@ -49,7 +49,7 @@ def config(ctx: click.Context, config_file: str | None) -> None:
 def default(ctx: click.Context, config_file: str | None, **values: Any) -> None:
     """Save a configuration made of flags alone, without questions."""
     try:
-        made = load.resolve(options.given(ctx, values), called=options.place_of, kind="flag")
+        made = load.resolve(options.given(ctx, values), called=options.place_of, kind="flag", with_environment=False)
         _saved(load.save(made, config_file or ctx.obj))
     except ConfigError as error:
         raise options.one_error(error) from None
@@ -63,7 +63,9 @@ def update(ctx: click.Context, config_file: str | None, **values: Any) -> None:
     path = Path(config_file or ctx.obj or paths.default())
     try:
         made = load.read(path, with_environment=False)
-        made = load.resolve(options.given(ctx, values), made, called=options.place_of, kind="flag")
+        made = load.resolve(
+            options.given(ctx, values), made, called=options.place_of, kind="flag", with_environment=False
+        )
         _saved(load.save(made, path))
     except ConfigError as error:
         raise options.one_error(error) from None
@@ -114,7 +116,7 @@ def _start_from(config_file: str | None) -> RunConfig:
         return load.read(target, with_environment=False)
     if theirs is not None and click.confirm(f"Start from Accelerate's {options.file_shown(theirs)}?", default=True):
         return load.read(theirs, with_environment=False)
-    return load.resolve({})
+    return load.resolve({}, with_environment=False)
 
 
 def ask(base: RunConfig, machine: Machine) -> RunConfig:
@@ -146,6 +148,7 @@ def _answer(name: str, made: RunConfig, machine: Machine) -> RunConfig:
         if text == shown:
             return made
         try:
-            return load.resolve({name: from_text(option.kind, text)}, made, called="your answer", kind="form")
+            answer = {name: from_text(option.kind, text)}
+            return load.resolve(answer, made, called="your answer", kind="form", with_environment=False)
         except ConfigError as error:
             click.echo(str(error))

@@ -24,6 +24,7 @@ def resolve(
     *,
     called: str | Callable[[str], str] = "the call",
     kind: Kind = "call",
+    with_environment: bool = True,
 ) -> RunConfig:
     """The configuration for a call that set `call`; values that it did not set come from `base`, the
     environment, and the defaults, in this order.
@@ -31,9 +32,11 @@ def resolve(
     `called` names the call in messages, or gives the name of the place of one option. Raises `ConfigError` for a
     value that cannot be.
     """
-    layers = dict(_from_environment())
-    if base is not None:
-        layers.update({name: (getattr(base, name), base.source(name)) for name in base._sources})
+    layers = dict(_from_environment()) if with_environment else {}
+    for name in base._sources if base is not None else ():
+        value, source = getattr(base, name), base.source(name)  # type: ignore[union-attr]
+        if source.kind != "file" or name not in layers:  # a file is weaker than the environment
+            layers[name] = (value, source)
     for name, value in call.items():
         layers[name] = (value, Source(kind, called if isinstance(called, str) else called(name)))
     return assemble(layers, base._file if base is not None else None)
@@ -60,26 +63,26 @@ def of_text(text: str) -> RunConfig:
     return of_document(yaml.parse(text))
 
 
-def saved() -> RunConfig | None:
+def saved(*, with_environment: bool = True) -> RunConfig | None:
     """The saved default with the environment on top, or None where nothing was saved."""
-    return read(paths.default()) if paths.default().is_file() else None
+    return read(paths.default(), with_environment=with_environment) if paths.default().is_file() else None
 
 
-def from_any(config: Any = None) -> RunConfig | None:
+def from_any(config: Any = None, *, with_environment: bool = True) -> RunConfig | None:
     """The base for `resolve` that a user means: a panel (anything with `.config`), a `RunConfig`, a path, a mapping
     of options, or None for the saved default.
 
     Returns None where nothing was saved. Raises `ConfigError`, or `ArgumentTypeError` for anything else.
     """
     if config is None:
-        return saved()
+        return saved(with_environment=with_environment)
     config = getattr(config, "config", config)
     if isinstance(config, RunConfig):
         return config
     if isinstance(config, (str, Path)):
-        return read(config)
+        return read(config, with_environment=with_environment)
     if isinstance(config, Mapping):
-        return resolve(config, called="config")
+        return resolve(config, called="config", with_environment=with_environment)
     raise ArgumentTypeError(
         f"`config` is a {type(config).__name__} ({config!r:.40}). Give it a panel from config_panel(), the path of a "
         "YAML file, or a dictionary of options."

@@ -17,12 +17,17 @@ class Form:
     def __init__(self, machine: Machine, config: RunConfig | None = None) -> None:
         """Starts from `config`, or with nothing chosen."""
         self.machine = machine
-        self._config = config if config is not None else load.resolve({})
+        self._config = config if config is not None else load.resolve({}, with_environment=False)
 
     @property
     def config(self) -> RunConfig:
         """The configuration as it is now."""
         return self._config
+
+    @property
+    def launched(self) -> RunConfig:
+        """What a launch would use: the environment is stronger than a file, and weaker than the form."""
+        return load.resolve({}, self._config)
 
     def put(self, values: Mapping[str, Any], source: Source | None = None) -> None:
         """Set some options. Raises `ConfigError`, and changes nothing, when one of them cannot be.
@@ -70,11 +75,11 @@ class Form:
 
     def idle(self, name: str) -> str | None:
         """Why option `name` is greyed, or None."""
-        return rules.idle(name, self._config, self.machine)
+        return rules.idle(name, self.launched, self.machine)
 
     def problems(self) -> list[str]:
         """Why a launch would be refused, a sentence each."""
-        return [text for _, text in self._broken(self._config)]
+        return [text for _, text in self._broken(self.launched)]
 
     def yaml(self) -> str:
         """The configuration as a file."""

@@ -43,7 +43,7 @@ def config_panel(
         >>> panel.num_processes = 2
         >>> panel
     """
-    return ConfigPanel(function, args, load.from_any(config))
+    return ConfigPanel(function, args, load.from_any(config, with_environment=False))
 
 
 class ConfigPanel:
@@ -127,7 +127,7 @@ class ConfigPanel:
 
     def __repr__(self) -> str:
         found = detect.sentence(self._form.machine, self._around)
-        return render.header_text(found, self.config, self._form.machine, self._last)
+        return render.header_text(found, self._form.launched, self._form.machine, self._last)
 
     def _ipython_display_(self) -> None:
         """The top as plain HTML, which every page and saved notebook can show, and below it the form."""
@@ -145,7 +145,7 @@ class ConfigPanel:
 
     def _top(self) -> dict[str, str]:
         found = detect.sentence(self._form.machine, self._around)
-        page = render.header_html(found, self.config, self._form.machine, self._last)
+        page = render.header_html(found, self._form.launched, self._form.machine, self._last)
         return {"text/plain": repr(self), "text/html": page}
 
     def _make_view(self) -> Any:
@@ -211,12 +211,12 @@ class ConfigPanel:
         if problems:
             self._say("note", "\n".join(problems))
         elif self._run is None:
-            self._say("plain", f"Ready: {render.summary(self.config, self._form.machine)}.")
+            self._say("plain", f"Ready: {render.summary(self._form.launched, self._form.machine)}.")
 
     def _start(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         if self._run is not None:
             raise ConfigError(f"{self._run.name} is still running. Stop it first.")
-        run = PanelRun(function, args, self.config, self._draw, self._ended)
+        run = PanelRun(function, args, self._form.launched, self._draw, self._ended)
         self.__dict__["_run"] = self.__dict__["_latest"] = run
         if self._view is not None:
             self._view.running(True)

@@ -37,7 +37,7 @@ def panel(monkeypatch):
 
     def make(function=None, config=None, machine=GPUS):
         monkeypatch.setattr(detect, "machine", lambda config: (machine, ""))
-        made = ConfigPanel(function, (), load.from_any(config))
+        made = ConfigPanel(function, (), load.from_any(config, with_environment=False))
         made._make_view()
         return made
 
@@ -122,6 +122,21 @@ def test_controls_are_greyed(panel):
     one.cpu = True
     assert control(one, "gpu_ids").widget.disabled
     assert "This run uses no GPU." in control(one, "gpu_ids").help.value
+
+
+def test_the_environment_is_used_and_not_saved(panel, home, monkeypatch):
+    path = home / "c.yaml"
+    path.write_text("mixed_precision: 'no'\nnum_processes: 2\n")
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    one = panel()
+    one.load(path)
+    assert "2 GPU processes, bf16" in repr(one)
+    assert load.resolve({}, load.from_any(one)).mixed_precision == "bf16"
+    one.save(path)
+    assert "mixed_precision: 'no'" in path.read_text()
+    one.mixed_precision = "no"
+    assert "2 GPU processes, full" in repr(one)
+    assert load.resolve({}, load.from_any(one)).mixed_precision == "no"
 
 
 def test_every_choice_has_words(panel):
