@@ -147,10 +147,10 @@ def _small_storage(content: bytes, dtype: Any) -> Any:
 
 
 def _typed(raw: Any, dtype: Any) -> Any:
-    """A storage as tensors of most dtypes want it; those of the newer ones take it raw."""
+    """A storage as tensors want it: those of the newer dtypes are made of bytes, as torch's own pickling does it."""
     import torch
 
-    return raw if dtype is None else torch.storage.TypedStorage(wrap_storage=raw, dtype=dtype, _internal=True)
+    return torch.storage.TypedStorage(wrap_storage=raw, dtype=dtype or torch.uint8, _internal=True)
 
 
 def _reduced_array(value: Any, arena: Arena) -> tuple[Any, ...] | None:

@@ -19,7 +19,7 @@ def pack(function: Callable[..., Any], args: tuple[Any, ...]) -> Packed:
     try:
         return serialize.pack_call(function, args)
     except Exception as error:  # noqa: BLE001 - pickling runs code of the user, which may raise anything
-        name = getattr(function, "__name__", repr(function))
+        name = _name(function)
         culprit = next(_culprits(function, name, set()), None) or next(_bound(function, name), None)
         for place, value in enumerate(args):
             culprit = culprit or next(_inside(value, f"argument {place + 1} of `args`"), None)
@@ -37,6 +37,13 @@ def pack_result(value: Any, known: Mapping[type, str], rank: int, arena: Arena) 
     except Exception as error:  # noqa: BLE001 - as above
         where, part, reason = next(_inside(value, f"the result of rank {rank}"), ("the result", value, error))
         raise CannotTravelError(_sentence(where, part, "the notebook", reason)) from None
+
+
+def _name(function: Any) -> str:
+    """What people call a function: a partial by what it calls, an object by its class."""
+    if isinstance(function, functools.partial):
+        return _name(function.func)
+    return getattr(function, "__name__", None) or type(function).__name__
 
 
 def _sentence(where: str, value: Any, target: str, reason: BaseException) -> str:
@@ -87,7 +94,7 @@ def _bound(function: Any, name: str) -> Iterator[tuple[str, Any, BaseException]]
     if isinstance(function, types.MethodType):
         yield from _inside(function.__self__, f"`{name}` belongs to an object: `self`")
     elif isinstance(function, functools.partial):
-        yield from _culprits(function.func, getattr(function.func, "__name__", "function"), set())
+        yield from _culprits(function.func, name, set())
         for place, value in enumerate(function.args):
             yield from _inside(value, f"argument {place + 1} of the partial `{name}`")
         for key, value in function.keywords.items():

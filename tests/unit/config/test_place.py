@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.rules.sources import read
 
 from notebook_accel.config import place
+from tests.rules.sources import read
 
 KERNEL = "ZMQInteractiveShell"
 
