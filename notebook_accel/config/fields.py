@@ -53,7 +53,8 @@ def option(
 class Options(BaseModel):
     """A set of options: unchangeable, with no room for others, and without guessing what a value might mean."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    # Validators are built once, for the whole, and not for each part of it.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 @dataclass(frozen=True)
