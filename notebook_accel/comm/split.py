@@ -44,7 +44,7 @@ def _part(inputs: Any, start: int, end: int, padding: int) -> Any:
     if isinstance(inputs, torch.Tensor):
         return torch.cat([inputs[start:end], *[inputs[-1:]] * padding])
     if isinstance(inputs, (list, tuple)):
-        items = [*inputs[start:end], *[inputs[-1]] * padding]
+        items = [*inputs[start:end], *list(inputs[-1:]) * padding]
         return items if type(inputs) is list else tuple(items)
     places = [*range(start, end), *[len(inputs) - 1] * padding]
     if callable(select := getattr(inputs, "select", None)):  # a Dataset of the datasets package

@@ -6,6 +6,7 @@ error of the dataset is handed out too, and raised on every rank.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -59,6 +60,8 @@ class DataLoaderDispatcher(Prepared, DataLoader):
         self.split_batches, self.even_batches, self.slice_fn = split_batches, even_batches, slice_fn
         self.device, self.non_blocking, self.skip_batches = device, non_blocking, skip_batches
         self._state: Any = None
+        self._states: deque[Any] = deque()
+        self._rounds_left_out = 0
         self._set_up(process, progress, facts)
 
     def __new__(cls, *args: Any, use_stateful_dataloader: bool = False, **kwargs: Any) -> DataLoaderDispatcher:
@@ -110,6 +113,7 @@ class DataLoaderDispatcher(Prepared, DataLoader):
         except Exception as error:
             collectives.hand_out([failures.pack(error, self._process.rank)] * count, process=self._process)
             raise
+        self._pass_states()
         portion: Portion | None = collectives.hand_out(parts or [None] * count, process=self._process)
         return portion
 
@@ -124,12 +128,19 @@ class DataLoaderDispatcher(Prepared, DataLoader):
         return self._portions.rounds(self._noting(batches), self.skip_batches)
 
     def _noting(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """`batches`, with a note of how far the loader was after each: a round is read before it is needed."""
+        self._states.clear()
+        self._rounds_left_out = self.skip_batches
         for batch in batches:
-            self._keep_state()
+            self._states.append(self._snapshot())
             yield batch
 
-    def _keep_state(self) -> None:
-        """Where a loader that can be resumed is; see `stateful`."""
+    def _pass_states(self) -> None:
+        """A round has been handed out: this loader is as far as its last batch."""
+        width = 1 if self.split_batches else self._process.world_size
+        count, self._rounds_left_out = width * (1 + self._rounds_left_out), 0
+        for _ in range(min(count, len(self._states))):
+            self._state = self._states.popleft()
 
     def skipping(self, count: int) -> DataLoaderDispatcher:
         """A loader like this one without its first `count` batches; data of a sampler is not read for them."""

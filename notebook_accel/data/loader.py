@@ -117,7 +117,7 @@ class DataLoaderShard(Prepared, DataLoader):
             self._drawn(batches)
         following = self._drawn(batches)
         while following is not END:
-            self._keep_state()
+            self._state = self._snapshot()
             batch, following = following, self._drawn(batches)
             current.at_end = following is END or (isinstance(following, Noted) and is_nothing(following.content))
             noted = batch.note if isinstance(batch, Noted) else None
@@ -130,9 +130,6 @@ class DataLoaderShard(Prepared, DataLoader):
             yield from self._giving(current, batch.content if isinstance(batch, Noted) else batch, noted, None)
         self._state = None
         self._through(counts)
-
-    def _keep_state(self) -> None:
-        """Where a loader that can be resumed is, before it reads one batch more than it has given."""
 
     def _note_of_sampler(self) -> Note | None:
         """For a DistributedSampler, which has repeated samples by itself, interleaved over the ranks."""
@@ -186,8 +183,8 @@ def stateful(kind: type) -> type:
         return kind
 
     class Stateful(kind, StatefulDataLoader):  # type: ignore[misc, valid-type, unused-ignore]
-        def _keep_state(self) -> None:
-            self._state = super().state_dict()
+        def _snapshot(self) -> Any:
+            return super().state_dict()
 
         def state_dict(self) -> Any:
             """How far it is, for `load_state_dict` of a loader that is made alike."""

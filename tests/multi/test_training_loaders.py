@@ -289,3 +289,37 @@ def test_options_that_cannot_be() -> None:
 
     with pytest.raises(CommError.__mro__[1], match="batch size 5 is no multiple of the 2 processes"):
         debug_launcher(run)
+
+
+def test_columns_of_strings_keep_their_structure() -> None:
+    """B06 in dicts, tuples and named tuples; a bare list is a list of samples."""
+
+    def run() -> Any:
+        accelerator = configured()
+        loader = accelerator.prepare(DataLoader(Mapped(9, int), 5))
+        found: list[Any] = []
+        for batch in loader:
+            words = [f"w{n}" for n in batch.tolist()]
+            data = {"words": words, "deep": (tuple(words), batch)}
+            found.append((accelerator.gather_for_metrics(data), accelerator.gather_for_metrics(words)))
+            objects = [{"boxes": torch.zeros(n, 4)} for n in batch.tolist()]
+            counts = [len(item["boxes"]) for item in accelerator.gather_for_metrics(objects, use_gather_object=True)]
+        together, alone = found[0]
+        return together["words"], together["deep"][0], together["deep"][1].tolist(), alone, counts
+
+    words, numbers = [f"w{n}" for n in range(9)], list(range(9))
+    assert list(debug_launcher(run)) == [(words, tuple(words), numbers, words, numbers)] * 2
+
+
+def test_inputs_are_split() -> None:
+    """B50o."""
+
+    def run() -> list[Any]:
+        accelerator = Accelerator()
+        found = []
+        for inputs, padding in (([0], False), ((0, 1, 2), True), (torch.arange(3), True)):
+            with accelerator.split_between_processes(inputs, apply_padding=padding) as mine:
+                found.append(mine.tolist() if isinstance(mine, torch.Tensor) else mine)
+        return found
+
+    assert list(debug_launcher(run)) == [[[0], (0, 1), [0, 1]], [[], (2, 2), [2, 2]]]
