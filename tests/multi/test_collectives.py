@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from notebook_accel import Accelerator, debug_launcher
 from notebook_accel.comm import collectives
@@ -173,3 +175,19 @@ def test_a_rank_that_has_ended_is_named_as_such(tmp_path: Any) -> None:
 
     with pytest.raises(CommError, match=r"gather \(.*test_collectives.py:\d+\) on rank 1 waited for ranks that"):
         debug_launcher(run)
+
+
+def test_a_rank_that_does_not_come_ends_the_wait_at_the_groups_time_out() -> None:
+    """B15: only the main process gathers."""
+
+    def run() -> str:
+        dist.init_process_group("gloo", timeout=timedelta(seconds=2))
+        accelerator = Accelerator()
+        if not accelerator.is_main_process:
+            time.sleep(5)
+            return ""
+        return outcome(lambda: accelerator.gather(torch.zeros(1)))
+
+    text = debug_launcher(run)[0]
+    assert re.search(r"CommError: gather \(.*test_collectives.py:\d+\) on rank 0 waited for ranks that did not", text)
+    assert "is_main_process" in text
