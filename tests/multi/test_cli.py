@@ -20,7 +20,8 @@ import torch
 from notebook_accel import Accelerator
 accelerator = Accelerator()
 ranks = accelerator.gather(torch.tensor([accelerator.process_index])).tolist()
-print("rank", accelerator.process_index, "sees", ranks, accelerator.mixed_precision, sys.argv[1:], flush=True)
+text = f"rank {accelerator.process_index} sees {ranks} {accelerator.mixed_precision} {sys.argv[1:]}\\n"
+os.write(1, text.encode())  # a line in one piece, however Python buffers
 if "fail" in sys.argv and accelerator.is_main_process:
     sys.exit(7)
 if "wait" in sys.argv:
@@ -28,11 +29,12 @@ if "wait" in sys.argv:
 """
 
 THEIRS = """
+import os
 import torch
 from accelerate import Accelerator
 accelerator = Accelerator()
 ranks = accelerator.gather(torch.tensor([accelerator.process_index])).tolist()
-print("their rank", accelerator.process_index, "sees", ranks, accelerator.mixed_precision, flush=True)
+os.write(1, f"their rank {accelerator.process_index} sees {ranks} {accelerator.mixed_precision}\\n".encode())
 accelerator.end_training()
 """
 
