@@ -89,8 +89,8 @@ class RunHandle:
 
     @property
     def log_file(self) -> str:
-        """The file with everything that the ranks wrote."""
-        return str(self._view.log.path)
+        """The file with everything that the ranks wrote; empty text while there is nothing."""
+        return str(self._view.log.path or "")
 
     def result(self, timeout: float | None = None) -> RankResults:
         """What the ranks returned; waits for it.
