@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.distributed.elastic.rendezvous import RendezvousParameters
-from torch.distributed.elastic.rendezvous import registry
+from torch.distributed.elastic.rendezvous import RendezvousParameters, registry
 
 _kept: list[Any] = []
 """The handler and the store, which the other machines need for as long as this process lives."""

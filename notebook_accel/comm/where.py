@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-
 waiting_in: str | None = None
 """The operation that this process waits in, by the name that the user knows: `gather`, not torch's `all_gather`.
 

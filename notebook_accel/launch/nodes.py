@@ -49,8 +49,9 @@ def meeting(named: Mapping[str, Any], config: RunConfig) -> Meeting | None:
 
     Raises `ConfigError` for arguments that do not fit together.
     """
-    machines, machine = _whole("num_nodes", named, 1, at_least=1), _whole("node_rank", named, 0, at_least=0)
-    backend = named.get("rdzv_backend", "static")
+    machines = _whole("num_nodes", named, config.num_machines, at_least=1)
+    machine = _whole("node_rank", named, config.machine_rank, at_least=0)
+    backend = named.get("rdzv_backend", config.rdzv_backend)
     if backend not in BACKENDS:
         raise ConfigError(f"`rdzv_backend={backend!r}` (from the call) cannot be: use 'static' or 'c10d'.")
     if machine >= machines:
@@ -61,7 +62,7 @@ def meeting(named: Mapping[str, Any], config: RunConfig) -> Meeting | None:
     if machines == 1:
         return None
     port = DEFAULT_PORT if config.use_port is None else config.use_port
-    endpoint = named.get("rdzv_endpoint") or f"{named.get('master_addr', '127.0.0.1')}:{port}"
+    endpoint = named.get("rdzv_endpoint") or f"{named.get('master_addr', config.main_process_ip or '127.0.0.1')}:{port}"
     run_id, settings = str(named.get("rdzv_id", "none")), dict(named.get("rdzv_conf") or {})
     if backend == "static" and machine == 0:
         _require_free(endpoint)

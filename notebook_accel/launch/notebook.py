@@ -42,6 +42,7 @@ def notebook_launcher(
     output: str = Unset("all"),  # type: ignore[assignment]
     hang_report: float | str | None = Unset(30),  # type: ignore[assignment]
     wait: bool = True,
+    config: Any = None,
 ) -> Any:
     """What `function(*args)` returned on each rank, after running it on `num_processes` connected processes.
 
@@ -64,6 +65,8 @@ def notebook_launcher(
         timeout: Seconds, or text such as "10min", after which the run is ended.
         output: Whose output to show: "all", "main" (rank 0), "grouped" by rank at the end, or "quiet".
         hang_report: When nothing has moved for this time, the cell says which rank waits for which; None: never.
+        config: Where other options come from: a panel (`config_panel()`), the path of a YAML file, or a dictionary;
+            the saved default if not given. Arguments of the call come first.
         wait: False returns a `RunHandle` at once, and the run goes on in the background.
 
     Returns:
@@ -82,7 +85,7 @@ def notebook_launcher(
         0.5
     """
     __tracebackhide__ = True
-    return _launch(function, args, arguments.given(locals()), wait)
+    return _launch(function, args, arguments.given(locals()), wait, config)
 
 
 def debug_launcher(function: Callable[..., Any], args: tuple[Any, ...] = (), num_processes: int = 2) -> RankResults:
@@ -93,18 +96,19 @@ def debug_launcher(function: Callable[..., Any], args: tuple[Any, ...] = (), num
     __tracebackhide__ = True
     results: RankResults
     method = "fork" if starting.FORKS_HERE else "spawn"
-    results = notebook_launcher(function, args, num_processes, cpu=True, start_method=method)
+    results = notebook_launcher(function, args, num_processes, cpu=True, start_method=method, config={})
     return results
 
 
 def _launch(
-    function: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any], wait: bool
+    function: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any], wait: bool, base: Any
 ) -> RankResults | RunHandle:
     __tracebackhide__ = True
     checks.place()
     arguments.check_callable(function, args)
     arguments.check_interval(named)
-    config = load.resolve({name: value for name, value in named.items() if name in RunConfig.model_fields})
+    own = {name: value for name, value in named.items() if name in RunConfig.model_fields}
+    config = load.resolve(own, load.from_any(base))
     checks.not_a_tpu(config)
     meeting = nodes.meeting(named, config)
     in_place = wait and meeting is None and _in_place_if_alone(config)
