@@ -83,10 +83,11 @@ def test_the_files_it_links_are_there() -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
-def test_the_example_runs(tmp_path: Path) -> None:
-    (example,) = blocks("python")
+def test_the_examples_run(tmp_path: Path) -> None:
+    """One after the other, as in a notebook."""
     script = tmp_path / "example.py"
-    script.write_text(example + '\nassert sorted(weights) == ["bias", "weight"], weights\n')
+    check = 'assert sorted(weights) == ["bias", "weight"], weights\n'
+    script.write_text("\n".join(example + check for example in blocks("python")))
     command = [sys.executable, script]
     done = subprocess.run(
         command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=100
