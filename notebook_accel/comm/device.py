@@ -16,8 +16,15 @@ def measure() -> Machine:
     """
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if torch.cuda.is_available():
-        names = tuple(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
-        return Machine(cpus, names, "cuda", torch.__version__)
+        found = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+        return Machine(
+            cpus,
+            tuple(device.name for device in found),
+            "cuda",
+            torch.__version__,
+            device_memory=tuple(device.total_memory for device in found),
+            bf16=all(device.major >= 8 for device in found),  # Ampere and later
+        )
     if torch.backends.mps.is_available():
         return Machine(cpus, ("Apple GPU",), "mps", torch.__version__)
     return Machine(cpus, torch_version=torch.__version__)

@@ -112,6 +112,7 @@ def reset() -> None:
 def discover(*, cpu: bool = False) -> Process:
     """The process that the environment, or an existing process group, describes; rank 0 of 1 if neither does."""
     cpu = cpu or environ.flag(accelerate_names.USE_CPU)
+    _adopt_slurm()
     rank, world_size = _group_place() or _named_place()
     local_rank = _number(accelerate_names.LOCAL_RANK, rank)
     local_world_size = _number(accelerate_names.LOCAL_WORLD_SIZE, world_size)
@@ -194,6 +195,13 @@ def leave_group(process: Process) -> None:
             process.links.cut()  # nobody may ever come to hear of the failure, and the group would wait for them
         groups.forget(process)
         dist.destroy_process_group()
+
+
+def _adopt_slurm() -> None:
+    """In a task of srun, say in torch's words what SLURM says in its own, so that the tasks can meet."""
+    if environ.first(accelerate_names.RANK) is None and (task := accelerate_names.slurm()) is not None:
+        for name, value in task.items():
+            environ.put(name, value)
 
 
 def _group_place() -> tuple[int, int] | None:

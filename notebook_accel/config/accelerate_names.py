@@ -137,6 +137,8 @@ def for_worker(*, mixed_precision: str, cpu: bool) -> dict[str, str]:
 def for_config(config: RunConfig, cpu: bool) -> dict[str, str]:
     """All variables by which the real `accelerate` in a worker learns of `config`."""
     found = for_worker(mixed_precision=config.mixed_precision, cpu=cpu)
+    if not cpu and config.gpu_ids.strip().lower() != "all":
+        found["CUDA_VISIBLE_DEVICES"] = config.gpu_ids.replace(" ", "")
     if config.debug:
         found["ACCELERATE_DEBUG_MODE"] = _TRUE
     if config.enable_cpu_affinity:

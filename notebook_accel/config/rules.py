@@ -168,14 +168,6 @@ UNSUPPORTED: tuple[Rule, ...] = (
         for axis in _SHARDED
     ),
     Rule(
-        ("num_machines",),
-        lambda config, machine: config.num_machines > 1,
-        _because("num_machines", "is not supported from a notebook yet."),
-        "Use 1, or start a script on each machine with `notebook-accel launch`.",
-        NotYetError,
-        scripts=False,
-    ),
-    Rule(
         ("enable_cpu_affinity",),
         lambda config, machine: config.enable_cpu_affinity and not uses_cpu(config, machine),
         _because("enable_cpu_affinity", "is not supported from a notebook yet."),

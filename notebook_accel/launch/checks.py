@@ -6,9 +6,10 @@ import importlib.util
 import multiprocessing
 import threading
 
-from notebook_accel.config import environ, rules
-from notebook_accel.config.schema import Machine, RunConfig
+from notebook_accel.config import environ
+from notebook_accel.config.schema import RunConfig
 from notebook_accel.errors import LaunchError, NotYetError
+from notebook_accel.launch.run import Job
 from notebook_accel.pool import here
 
 
@@ -38,13 +39,13 @@ def not_a_tpu(config: RunConfig) -> None:
         raise NotYetError("This is a TPU runtime (torch_xla), which is not supported yet; `cpu=True` runs on its CPUs.")
 
 
-def banner(name: str, config: RunConfig, machine: Machine) -> str:
+def banner(job: Job) -> str:
     """What is launched on what, and why where the user did not say."""
-    count = rules.count(config, machine)
-    cpu = rules.uses_cpu(config, machine)
-    kind = "CPU" if cpu else {"cuda": "GPU", "mps": "Apple GPU"}.get(machine.device_kind, machine.device_kind.upper())
-    why = " (this machine has no GPU)" if cpu and not config.cpu else ""
-    if config.num_processes is None and not cpu:
+    config, machine, count = job.config, job.machine, job.size
+    kind = {"cuda": "GPU", "mps": "Apple GPU"}.get(machine.device_kind, machine.device_kind.upper())
+    why = " (this machine has no GPU)" if job.cpu and not config.cpu else ""
+    if config.num_processes is None and not job.cpu:
         why = f" (this machine has {len(machine.devices)})"
     precision = f" in {config.mixed_precision}" if config.mixed_precision != "no" else ""
-    return f"Launching {name} on {count} {kind} process{'es' if count != 1 else ''}{why}{precision}"
+    processes = f"{'CPU' if job.cpu else kind} process{'es' if count != 1 else ''}"
+    return f"Launching {job.name} on {count} {processes}{why}{precision}"

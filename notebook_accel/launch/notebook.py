@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from notebook_accel.config import load, place, rules
+from notebook_accel.config import load, place
 from notebook_accel.config.schema import RunConfig
 from notebook_accel.display.background import BackgroundView
 from notebook_accel.display.cell import CellView
 from notebook_accel.launch import arguments, checks, nodes, specs, starting
 from notebook_accel.launch.arguments import Unset
 from notebook_accel.launch.background import RunHandle
+from notebook_accel.launch.prepare import prepare
 from notebook_accel.launch.run import Job, Run
-from notebook_accel.pool import ambient, interrupts, preflight
+from notebook_accel.pool import interrupts
 from notebook_accel.pool.in_place import InPlacePool
 from notebook_accel.pool.pending import RankResults
 from notebook_accel.pool.serialize import Packed
@@ -49,39 +50,32 @@ def notebook_launcher(
     The function may come from a cell; what it uses travels along. The kernel is never forked and may hold a GPU.
 
     Args:
-        function: What each rank calls.
-        args: Its arguments, a tuple. Tensors arrive on the CPU.
+        function: What each rank calls, with `args` (a tuple; tensors arrive on the CPU).
         num_processes: How many ranks on this machine; by default one for each GPU, or one on a machine without.
-        mixed_precision: "no" or "bf16"; what `Accelerator()` uses in the ranks.
-        use_port: A TCP port for code in the ranks that reads MASTER_PORT; a free one if not given. Of several
+        mixed_precision: What `Accelerator()` uses in the ranks: "no" or "bf16".
+        use_port: A TCP port for code in the ranks that reads MASTER_PORT; a free one if not given. With several
             machines, the port at `master_addr` (machine 0), where all meet.
         num_nodes, node_rank, rdzv_backend, rdzv_endpoint, rdzv_conf, rdzv_id: Several machines, each running this
             call with its own `node_rank`: "static", or "c10d" at `rdzv_endpoint` (torch's elastic rendezvous).
         max_restarts: How often a run that failed starts again from the beginning.
-        log_line_prefix_template: How lines of a rank begin: ${rank}, ${local_rank}, ${role_name} are filled in.
+        log_line_prefix_template: How lines begin: ${rank}, ${local_rank}, ${role_name} are filled in.
         cpu: Compute on the CPU even where there are GPUs.
-        start_method: "fork" (from a preloaded host, Linux), "spawn", or "auto". One process with "auto" runs in
-            the kernel.
+        start_method: "fork" (from a preloaded host, Linux), "spawn", or "auto": one process runs in the kernel.
         timeout: Seconds, or text such as "10min", after which the run is ended.
         output: Whose output to show: "all", "main" (rank 0), "grouped" by rank at the end, or "quiet".
         hang_report: When nothing has moved for this time, the cell says which rank waits for which; None: never.
-        config: Where other options come from: a panel (`config_panel()`), the path of a YAML file, or a dictionary;
-            the saved default if not given. Arguments of the call come first.
         wait: False returns a `RunHandle` at once, and the run goes on in the background.
+        config: Where other options come from: a panel, the path of a YAML file, a dictionary, or the saved default.
 
     Returns:
         `RankResults`, which reads like a list: `results[0]` is what rank 0 returned, its tensors on the CPU.
 
     Raises:
-        ConfigError: An argument cannot be; nothing was started.
-        CannotTravelError: The function uses, or returned, something that cannot be sent; the text names it.
+        ConfigError: An argument cannot be; nothing was started. CannotTravelError: something cannot be sent, by name.
         RankError: A rank failed: the exception is of the rank's own type too, with its traceback.
 
     Example:
-        >>> def train(rate):
-        ...     accelerator = Accelerator()
-        ...     return rate * accelerator.process_index
-        >>> notebook_launcher(train, args=(0.5,), num_processes=2)[1]
+        >>> notebook_launcher(lambda rate: rate * Accelerator().process_index, args=(0.5,), num_processes=2)[1]
         0.5
     """
     __tracebackhide__ = True
@@ -105,22 +99,15 @@ def _launch(
 ) -> RankResults | RunHandle:
     __tracebackhide__ = True
     checks.place()
-    arguments.check_callable(function, args)
     arguments.check_interval(named)
     own = {name: value for name, value in named.items() if name in RunConfig.model_fields}
     config = load.resolve(own, load.from_any(base))
-    checks.not_a_tpu(config)
     meeting = nodes.meeting(named, config)
     in_place = wait and meeting is None and _in_place_if_alone(config)
-    packed = None if in_place and config.num_processes == 1 else preflight.pack(function, args)
-    with interrupts.held():
-        starter, machine = starting.starter(config, packed.modules if packed is not None else ())
-    rules.check(config, machine)
-    job = Job(arguments.name_of(function), config, machine, starter, ambient.capture(), meeting)
-    if in_place and job.size == 1:
-        print(checks.banner(job.name, config, machine) + ", in this kernel.")
+    job, packed = prepare(function, args, config, meeting, in_place=in_place)
+    if packed is None:
+        print(checks.banner(job) + ", in this kernel.")
         return InPlacePool(specs.in_place(config, job.cpu, job.ambient)).run(function, args)
-    packed = packed or preflight.pack(function, args)
     with interrupts.held():
         return _start(job, packed, named.get("log_line_prefix_template") or None, wait)
 
@@ -130,7 +117,7 @@ def _start(job: Job, packed: Packed, prefix: str | None, wait: bool) -> RankResu
     __tracebackhide__ = True
     view = CellView(job.config.output, prefix) if wait else BackgroundView(job.config.output, prefix)
     if job.config.output != "quiet":
-        view.say(checks.banner(job.name, job.config, job.machine) + ".")
+        view.say(checks.banner(job) + ".")
     if job.starter.notice:
         view.say(job.starter.notice)
     if not wait and job.config.output != "quiet" and (notice := place.here().background_notice):

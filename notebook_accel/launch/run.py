@@ -33,8 +33,8 @@ class Job:
 
     @property
     def size(self) -> int:
-        """How many ranks this machine has."""
-        return rules.count(self.config, self.machine)
+        """How many ranks this machine has: of a configuration for several machines, its share."""
+        return max(1, rules.count(self.config, self.machine) // self.config.num_machines)
 
     @property
     def cpu(self) -> bool:

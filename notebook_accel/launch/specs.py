@@ -121,4 +121,4 @@ def _environment(here: Here, rank: int, local_rank: int, world_size: int, addres
 
 
 def _accelerate(config: RunConfig, cpu: bool) -> dict[str, str]:
-    return accelerate_names.for_worker(mixed_precision=config.mixed_precision, cpu=cpu)
+    return accelerate_names.for_config(config, cpu)

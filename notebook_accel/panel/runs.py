@@ -8,11 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from notebook_accel.config import rules
 from notebook_accel.config.schema import RunConfig
-from notebook_accel.launch import arguments, checks, starting
-from notebook_accel.launch.run import Job, Run
-from notebook_accel.pool import ambient, preflight
+from notebook_accel.launch import checks
+from notebook_accel.launch.prepare import prepare
+from notebook_accel.launch.run import Run
 from notebook_accel.pool.events import Output, Partial, Shown
 from notebook_accel.pool.pending import RankResults
 
@@ -78,17 +77,13 @@ class PanelRun:
         ended: Callable[[PanelRun], None],
     ) -> None:
         """Prepares the run. Raises `ConfigError` and the like before anything is started."""
-        rules.refuse_unsupported(config)
-        arguments.check_callable(function, args)
-        checks.not_a_tpu(config)
-        packed = preflight.pack(function, args)
-        starter, machine = starting.starter(config, packed.modules)
-        rules.check(config, machine)
-        self.name = arguments.name_of(function)
-        self.banner = checks.banner(self.name, config, machine) + "."
+        job, packed = prepare(function, args, config)
+        assert packed is not None  # only a call that may stay in the kernel is not packed
+        self.name = job.name
+        self.banner = checks.banner(job) + "."
         self.results: RankResults | None = None
         self.error: BaseException | None = None
-        self._run = Run(Job(self.name, config, machine, starter, ambient.capture()), packed)
+        self._run = Run(job, packed)
         self._lines, self._ended = LiveLines(config, draw), ended
         self._began = time.monotonic()
         self._thread: threading.Thread | None = None
