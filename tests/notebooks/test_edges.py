@@ -153,6 +153,21 @@ def test_a_script_that_only_imports_the_launcher_ends_soon(tmp_path):
     assert min(seconds["importing.py"]) - statistics.median(seconds["empty.py"]) < 1.5
 
 
+def test_a_real_kernel_knows_its_place():
+    """Colab's variable, and a cell whose output does not change any more once it has ended."""
+    with kernel(COLAB_RELEASE_TAG="release") as running:
+        cell = running.start(SETUP + "run = notebook_launcher(len, ((),), num_processes=2, wait=False)")
+        shown = ""
+        for kind, content in running._messages(cell, 60):
+            assert kind != "error", content
+            if kind in ("display_data", "update_display_data"):
+                shown = content["data"]["text/plain"]
+        assert "Colab does not update the output of a cell that has ended: look at `run.status()`" in shown
+        assert running.run("list(run.result())").value == "[0, 0]"
+        running.run("from notebook_accel.config import place\nos.environ.pop('COLAB_RELEASE_TAG')")
+        assert running.run("place.here() is place.JUPYTER").value == "True"
+
+
 MEMORY = """
 import os, psutil, time, torch
 from notebook_accel import Accelerator, notebook_launcher

@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from tests.notebooks.kernels import kernel
+from tests.notebooks.kernels import Ran, kernel
 from tests.notebooks.test_launcher import plain, workers_of
 
 pytestmark = pytest.mark.timeout(180)
@@ -47,8 +47,18 @@ def state(running):
 
 
 def stopped(ran):
-    """Whether a cell ended with KeyboardInterrupt; IPython only prints its name when pressed while it shows one."""
-    return ran.error == "KeyboardInterrupt" or (ran.error is None and ran.stderr.strip() == "KeyboardInterrupt")
+    """Whether a cell ended with KeyboardInterrupt. Pressed while it shows one, IPython prints it in ways of its own."""
+    return "KeyboardInterrupt" in f"{ran.error} {ran.traceback} {ran.stderr}" and "[5, 5]" not in ran.value
+
+
+def usable(running):
+    """Whether the next launch works. A late press may end it, or the kernel drop it, as it drops a queue after errors."""
+    for _ in range(3):
+        ran = running.run("launched()", ok=False)
+        if ran.value:
+            return ran.value == "[5, 5]"
+        assert stopped(ran) or ran == Ran(), plain(ran.traceback)
+    return False
 
 
 def presses(running, cell, *pauses):
@@ -72,10 +82,7 @@ def test_thirty_double_presses_leave_nothing(fresh, tmp_path):
             time.sleep(0.01)
         ran = presses(fresh, cell, count * 0.002)
         assert stopped(ran), (count, plain(ran.traceback), ran)
-        # A press after the end of the cell may end this one: it is the user's.
-        again = fresh.run("launched()", ok=False)
-        assert again.value == "[5, 5]" or stopped(again), (count, plain(again.traceback), again)
-    assert fresh.run("launched()").value == "[5, 5]"
+        assert usable(fresh), count
     processes, descriptors, files = state(fresh)
     assert (processes, files) == (before[0], before[2])
     assert descriptors - before[1] <= 1
@@ -88,9 +95,7 @@ def test_stop_in_the_middle_of_a_loop_of_short_launches(fresh):
         time.sleep(0.2 + count * 0.013)
         ran = presses(fresh, cell, *([0.01] if count % 2 else []))
         assert stopped(ran), (count, plain(ran.traceback), ran)
-        again = fresh.run("launched()", ok=False)
-        assert again.value == "[5, 5]" or stopped(again), (count, plain(again.traceback), again)
-    assert fresh.run("launched()").value == "[5, 5]"
+        assert usable(fresh), count
     processes, descriptors, files = state(fresh)
     assert (processes, files) == (before[0], before[2])
     assert descriptors - before[1] <= 1
