@@ -52,7 +52,7 @@ def stopped(ran):
 
 
 def usable(running):
-    """Whether the next launch works. A late press may end it, or the kernel drop it, as it drops a queue after errors."""
+    """Whether the next launch works. A late press may end it; a kernel drops what waits after an error."""
     for _ in range(3):
         ran = running.run("launched()", ok=False)
         if ran.value:
