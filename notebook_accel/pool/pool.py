@@ -34,8 +34,7 @@ GRACE_SECONDS = 3.0
 AGAIN_SECONDS = 0.1
 """How long after an interrupt it is repeated for ranks that have not answered."""
 END_SECONDS = 5.0
-"""How long a rank may take to end after its work is done."""
-
+"""How long a rank may take to end before it is asked about, or killed."""
 FREE_SECONDS = 0.3
 """How long after an interrupt a rank that is blocked in a collective is freed from it."""
 LOCATE_SECONDS = 1.0
@@ -60,6 +59,7 @@ class WorkerPool:
         self._places: dict[int, Located] = {}
         self._questions = 0
         self._busy = False
+        self._stopped = False
         self._workers: list[Ends] = []
         with interrupts.held():
             try:
@@ -109,7 +109,7 @@ class WorkerPool:
     def submit(self, packed: Packed) -> Pending:
         """Send a call to all ranks; returns at once."""
         self._calls += 1
-        self._busy = True
+        self._busy, self._stopped = True, False
         pending = Pending(self._calls, self.ranks)
         serialize.keep_definitions(self._folder, packed.definitions)
         task = Task(self._calls, packed.payload)
@@ -163,6 +163,7 @@ class WorkerPool:
 
     def stop(self) -> None:
         """Interrupt the call that another thread waits for: there, `run` raises `KeyboardInterrupt`."""
+        self._stopped = True
         self._pump.events.put(StopAsked())
 
     def interrupt(self, pending: Pending, view: View, grace: float = GRACE_SECONDS) -> None:
@@ -201,14 +202,16 @@ class WorkerPool:
             self.signal(signal.SIGKILL, group=True)
             self._pump.join(END_SECONDS)
             self._pump.stop()
-            while not self._pump.events.empty():
-                self._note(self._pump.events.get(), view)  # what was written to the last
+            while not self._pump.events.empty():  # what was written to the last, and answers nobody waits for
+                if isinstance(event := self._pump.events.get(), Returned):
+                    event.close()
+                self._note(event, view)
             self._discard()
 
     def _wait_for_the_end(self, view: View | None) -> None:
         """Wait until the workers have ended by themselves: a thread may be writing a file. Stop is heard."""
         late, begin = False, time.monotonic()
-        while self._pump.is_alive() and not interrupts.pressed():
+        while self._pump.is_alive() and not interrupts.pressed() and not self._stopped:
             self._pump.join(AGAIN_SECONDS)
             if view is not None and not late and time.monotonic() - begin > END_SECONDS:
                 late = True
