@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from notebook_accel.accelerator import Accelerator, DistributedType, PartialState
+    from notebook_accel.comm.options import InitProcessGroupKwargs
     from notebook_accel.comm.rng import set_seed, synchronize_rng_states
     from notebook_accel.data.build import skip_first_batches
     from notebook_accel.data.options import DataLoaderConfiguration
     from notebook_accel.errors import NotebookAccelError, RankError
     from notebook_accel.launch import RankResults, debug_launcher, notebook_launcher, shutdown
     from notebook_accel.panel import config_panel
+    from notebook_accel.precision.options import AutocastKwargs, GradScalerKwargs
+    from notebook_accel.strategies.options import DistributedDataParallelKwargs
 
 __version__ = "0.1.0"
 
@@ -26,8 +29,12 @@ __path__.append(str(_Path(__file__).parent / "_accelerate_paths"))
 
 _HOMES = {
     "Accelerator": "notebook_accel.accelerator",
+    "AutocastKwargs": "notebook_accel.precision.options",
     "DataLoaderConfiguration": "notebook_accel.data.options",
+    "DistributedDataParallelKwargs": "notebook_accel.strategies.options",
     "DistributedType": "notebook_accel.accelerator",
+    "GradScalerKwargs": "notebook_accel.precision.options",
+    "InitProcessGroupKwargs": "notebook_accel.comm.options",
     "NotebookAccelError": "notebook_accel.errors",
     "PartialState": "notebook_accel.accelerator",
     "RankError": "notebook_accel.errors",
@@ -43,8 +50,12 @@ _HOMES = {
 
 __all__ = [
     "Accelerator",
+    "AutocastKwargs",
     "DataLoaderConfiguration",
+    "DistributedDataParallelKwargs",
     "DistributedType",
+    "GradScalerKwargs",
+    "InitProcessGroupKwargs",
     "NotebookAccelError",
     "PartialState",
     "RankError",

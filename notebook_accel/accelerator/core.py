@@ -8,11 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NoReturn
 
 import torch
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from notebook_accel.accelerator import not_yet, parts
+from notebook_accel.accelerator.handlers import HandlerViews
 from notebook_accel.accelerator.kinds import DistributedType
 from notebook_accel.accelerator.loading import Loading
+from notebook_accel.accelerator.parts import old_spelling
 from notebook_accel.accelerator.prepared import Prepared
 from notebook_accel.accelerator.ranks import Ranks
 from notebook_accel.accelerator.state import AcceleratorState, GradientState
@@ -20,10 +23,11 @@ from notebook_accel.accelerator.wrapped import AcceleratedOptimizer, Accelerated
 from notebook_accel.checkpoint.save import save
 from notebook_accel.comm import collectives
 from notebook_accel.comm.process import Process
-from notebook_accel.errors import NotYetError
+from notebook_accel.errors import ArgumentTypeError
+from notebook_accel.precision.options import AutocastKwargs
 
 
-class Accelerator(Loading, Ranks):
+class Accelerator(Loading, Ranks, HandlerViews):
     """Runs one training loop on one device or on many: prepare the objects, and use `backward`.
 
     Names and order of the arguments are the peer's. An argument that is not built yet raises
@@ -61,7 +65,9 @@ class Accelerator(Loading, Ranks):
         dynamo_plugin: Any = None,
         deepspeed_plugins: Any = None,
         parallelism_config: Any = None,
+        **old: Any,
     ) -> None:
+        mixed_precision = old_spelling(mixed_precision, old)
         given = locals()
         not_yet.refuse_arguments({name: given[name] for name in not_yet.ARGUMENTS})
         built = {name: given[name] for name in parts.ARGUMENTS}
@@ -81,7 +87,7 @@ class Accelerator(Loading, Ranks):
 
     @property
     def mixed_precision(self) -> str:
-        """The precision of prepared models: no, bf16."""
+        """The precision of prepared models: no, bf16, fp16."""
         return self._parts.precision.name
 
     @property
@@ -105,9 +111,15 @@ class Accelerator(Loading, Ranks):
         return self.is_main_process
 
     @property
-    def scaler(self) -> None:
-        """The gradient scaler; these precisions need none."""
-        return None
+    def scaler(self) -> GradScaler | None:
+        """torch's gradient scaler with "fp16"; None in precisions that need none."""
+        scaling = self._parts.precision.scaling
+        return None if scaling is None else scaling.scaler
+
+    @property
+    def native_amp(self) -> bool:
+        """Whether models compute in half precision."""
+        return self.mixed_precision in ("fp16", "bf16")
 
     @property
     def sync_gradients(self) -> bool:
@@ -171,9 +183,11 @@ class Accelerator(Loading, Ranks):
     @contextlib.contextmanager
     def autocast(self, autocast_handler: Any = None) -> Iterator[None]:
         """A block that computes in the configured precision; with "no" it changes nothing."""
-        if autocast_handler is not None:
-            raise NotYetError("`autocast_handler` is not supported yet. Use torch.autocast() for other settings.")
-        with self._parts.precision.autocast(self.device.type):
+        if autocast_handler is not None and not isinstance(autocast_handler, AutocastKwargs):
+            kind = type(autocast_handler).__name__
+            raise ArgumentTypeError(f"`autocast_handler` is a {kind}. Use AutocastKwargs(...).")
+        settings = {} if autocast_handler is None else autocast_handler.to_dict()
+        with self._parts.precision.autocast(self.device.type, **settings):
             yield
 
     @contextlib.contextmanager
@@ -199,6 +213,18 @@ class Accelerator(Loading, Ranks):
         """Cut each gradient to between `-clip_value` and `clip_value`, when an optimizer step comes next."""
         if self.sync_gradients:
             self._parts.strategy.clip_value(parameters, clip_value)
+
+    def unscale_gradients(self, optimizer: Any = None) -> None:
+        """Give gradients their true size, to read or clip them by hand: of `optimizer`, some, or all prepared ones.
+
+        Nothing happens without a scaler, between optimizer steps, or the second time before a step.
+        """
+        scaling = self._parts.precision.scaling
+        if scaling is None or not self.sync_gradients:
+            return
+        chosen = self._prepared.optimizers if optimizer is None else optimizer
+        for item in chosen if isinstance(chosen, (list, tuple)) else [chosen]:
+            scaling.unscale(getattr(item, "optimizer", item))
 
     def gather(self, tensor: Any) -> Any:
         """The (nested) tensors of all ranks, concatenated in rank order, repeated samples included."""

@@ -24,7 +24,6 @@ ARGUMENTS: dict[str, str] = {
     "project_dir": "give the functions that write files their paths",
     "project_config": "give the functions that write files their paths",
     "gradient_accumulation_plugin": "use gradient_accumulation_steps",
-    "kwargs_handlers": "leave it out: torch's own settings are used",
     "dynamo_backend": "call torch.compile(model) yourself before prepare()",
     "dynamo_plugin": "call torch.compile(model) yourself before prepare()",
     "deepspeed_plugins": _ENGINE,
@@ -46,7 +45,6 @@ METHODS: dict[str, str] = {
     "save_model": "use accelerator.save(accelerator.get_state_dict(model), path, safe_serialization=True)",
     "save_state": _STATE,
     "trigger_sync_in_backward": "use accumulate()",
-    "unscale_gradients": "leave it out: gradients are not scaled in this precision",
     "verify_device_map": "leave it out: models are on one device",
 }
 

@@ -7,8 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from notebook_accel.accelerator import handlers
 from notebook_accel.accelerator.accumulation import Accumulation
+from notebook_accel.accelerator.handlers import Handlers
 from notebook_accel.comm import process as processes
+from notebook_accel.comm.options import KwargsHandler
 from notebook_accel.comm.process import Process
 from notebook_accel.config.load import resolve
 from notebook_accel.config.schema import RunConfig
@@ -32,6 +35,7 @@ ARGUMENTS = (
     "dataloader_config",
     "rng_types",
     "step_scheduler_with_optimizer",
+    "kwargs_handlers",
 )
 """The arguments of an `Accelerator` that `build` takes."""
 
@@ -47,6 +51,7 @@ class Parts:
     loaders: LoaderOptions
     progress: Progress
     accumulation: Accumulation
+    handlers: Handlers
     device_placement: bool = True
     step_scheduler_with_optimizer: bool = True
 
@@ -61,16 +66,21 @@ def build(
     rng_types: Iterable[str] | None = None,
     device_placement: bool = True,
     step_scheduler_with_optimizer: bool = True,
+    kwargs_handlers: Iterable[KwargsHandler] | None = None,
 ) -> Parts:
     """The parts for these arguments, with the process group joined; also what the state views show from now on."""
+    given = handlers.collect(kwargs_handlers)
     process = processes.current(cpu=cpu)
     config = configure(process, mixed_precision=mixed_precision, cpu=cpu)
     if config.cpu:
         process = process.on_cpu()
-    precision = precisions.choose(config)
+    kind = process.device.type
+    precision = precisions.choose(config, kind, autocast=given.kwargs("autocast"), scaler=given.kwargs("scaler"))
     loaders = _loaders(dataloader_config, split_batches, rng_types)
     progress = Progress()
-    strategy = strategies.choose(process)(process, precision, loaders, progress)
+    strategy = strategies.choose(process)(
+        process, precision, loaders, progress, wrapping=given.ddp, group=given.kwargs("group")
+    )
     parts = Parts(
         process=process,
         config=config,
@@ -79,6 +89,7 @@ def build(
         loaders=loaders,
         progress=progress,
         accumulation=Accumulation(gradient_accumulation_steps, progress),
+        handlers=given,
         device_placement=device_placement,
         step_scheduler_with_optimizer=step_scheduler_with_optimizer,
     )
@@ -113,6 +124,18 @@ def configure(process: Process, *, mixed_precision: Any = None, cpu: bool = Fals
     if cpu:
         call["cpu"] = True
     return resolve(call, process.config, called="Accelerator(...)")
+
+
+def old_spelling(mixed_precision: Any, old: dict[str, Any]) -> Any:
+    """The precision, where `fp16=True` may be the old way to ask for it. Raises `TypeError` for other names."""
+    unknown = [name for name in old if name != "fp16"]
+    if unknown:
+        raise TypeError(f"Accelerator() got an unexpected keyword argument {unknown[0]!r}")
+    if not old.get("fp16"):
+        return mixed_precision
+    if mixed_precision not in (None, "fp16"):
+        raise ConfigError(f"`fp16=True` contradicts `mixed_precision={mixed_precision!r}`. Give mixed_precision only.")
+    return "fp16"
 
 
 def newest(process: Process) -> Parts | None:

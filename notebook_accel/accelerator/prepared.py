@@ -48,7 +48,7 @@ class Prepared:
         bag = [Item(self._role(value), value, place, **how) for value, place in zip(objects, chosen)]
         for item in self._parts.strategy.prepare(bag):
             if item.role == "optimizer":
-                item.value = AcceleratedOptimizer(item.value, self._parts.accumulation)
+                item.value = AcceleratedOptimizer(item.value, self._parts.accumulation, self._parts.precision.scaling)
         self._keep(bag)
         for item in bag:
             if item.role == "scheduler":  # after all optimizers: it must know its own
@@ -60,6 +60,8 @@ class Prepared:
         kinds: tuple[list[Any], ...] = (self.models, self.optimizers, self.schedulers, self.loaders)
         for kept in kinds:
             kept.clear()
+        if self._parts.precision.scaling is not None:
+            self._parts.precision.scaling.clear()
         gc.collect()
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()

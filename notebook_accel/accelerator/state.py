@@ -12,8 +12,8 @@ from notebook_accel.accelerator.kinds import DistributedType
 from notebook_accel.accelerator.parts import Parts
 from notebook_accel.accelerator.ranks import Ranks
 from notebook_accel.comm import process as processes
+from notebook_accel.comm.options import InitProcessGroupKwargs
 from notebook_accel.data.progress import Progress
-from notebook_accel.errors import NotYetError
 from notebook_accel.strategies import registry
 
 
@@ -27,13 +27,9 @@ class PartialState(Ranks):
 
     def __init__(self, cpu: bool = False, **init_process_group_kwargs: Any) -> None:
         if init_process_group_kwargs:
-            names = ", ".join(init_process_group_kwargs)
-            raise NotYetError(
-                f"`PartialState({names}=...)` is not supported yet. Call torch.distributed.init_process_group() with "
-                "it before: an existing process group is used as it is."
-            )
+            init_process_group_kwargs = InitProcessGroupKwargs(**init_process_group_kwargs).to_kwargs()
         self.process = processes.current(cpu=cpu)
-        processes.join(self.process)
+        processes.join(self.process, **init_process_group_kwargs)
 
     @property
     def initialized(self) -> bool:

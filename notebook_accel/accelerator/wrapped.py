@@ -10,15 +10,21 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from notebook_accel.accelerator.accumulation import Accumulation
 from notebook_accel.data.progress import Progress
+from notebook_accel.precision.scaling import Scaling
 
 
 class AcceleratedOptimizer(Optimizer):
     """An optimizer that steps and zeroes only on the last micro-step of an accumulation."""
 
-    def __init__(self, optimizer: Optimizer, accumulation: Accumulation | None = None) -> None:
+    def __init__(
+        self, optimizer: Optimizer, accumulation: Accumulation | None = None, scaling: Scaling | None = None
+    ) -> None:
         # Not Optimizer.__init__: everything it would set up belongs to, and is read from, the optimizer inside.
         self.optimizer = optimizer
         self._accumulation = accumulation or Accumulation(1, Progress())
+        self._scaling, self._skipped = scaling, False
+        if scaling is not None:
+            scaling.register(optimizer)
 
     @property
     def state(self) -> Any:
@@ -49,8 +55,12 @@ class AcceleratedOptimizer(Optimizer):
 
     @property
     def step_was_skipped(self) -> bool:
-        """Whether the last step was left out because gradients had overflowed (never, in this precision)."""
-        return False
+        """Whether the last step was left out because gradients had overflowed."""
+        return self._skipped
+
+    @property
+    def _is_overflow(self) -> bool:  # existing code reads it
+        return self._skipped
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         self.optimizer.add_param_group(param_group)
@@ -68,6 +78,9 @@ class AcceleratedOptimizer(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         if not self._accumulation.sync_gradients:
             return None
+        if self._scaling is not None:
+            result, self._skipped = self._scaling.step(self.optimizer, closure)
+            return result
         return self.optimizer.step() if closure is None else self.optimizer.step(closure)
 
     def train(self) -> None:

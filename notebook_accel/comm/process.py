@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -131,17 +132,20 @@ def choose_device(local_rank: int, world_size: int, *, cpu: bool = False) -> tor
     return torch.device("cpu")
 
 
-def join(process: Process) -> None:
+def join(
+    process: Process, *, backend: str | None = None, init_method: str | None = None, timeout: timedelta | None = None
+) -> None:
     """Make sure that the process group of `process` exists; a group that is there already is adopted.
 
+    `backend` and `init_method` are for a group that is made now, `timeout` also for one that exists.
     Raises `CommError` when the existing group has other members, or cannot carry this device's tensors.
     """
     if process.device.type == "cuda" and not process.alone:
         torch.cuda.set_device(process.device)
     if dist.is_available() and dist.is_initialized():
-        _adopt(process)
+        _adopt(process, timeout)
     elif not process.alone:
-        _create(process)
+        _create(process, backend, init_method, timeout)
     if not process.alone:
         groups.of(process)
     if not process.alone and not process.launched and _AT_EXIT not in process.attached:
@@ -149,7 +153,7 @@ def join(process: Process) -> None:
         atexit.register(leave_group, process)
 
 
-def _adopt(process: Process) -> None:
+def _adopt(process: Process, timeout: timedelta | None) -> None:
     if (dist.get_rank(), dist.get_world_size()) != (process.rank, process.world_size):
         raise CommError(
             f"this process is rank {process.rank} of {process.world_size}, but the existing process group calls it "
@@ -161,20 +165,26 @@ def _adopt(process: Process) -> None:
             "the existing process group uses nccl, which cannot carry CPU tensors. Create it with "
             'init_process_group("gloo"), or leave out cpu=True.'
         )
+    if timeout is not None:
+        dist.distributed_c10d._set_pg_timeout(timeout)
 
 
-def _create(process: Process) -> None:
+def _create(process: Process, backend: str | None, init_method: str | None, timeout: timedelta | None) -> None:
     # Always by name: without one, torch reports the backend as "undefined".
     settings: dict[str, Any] = {"rank": process.rank, "world_size": process.world_size}
     if process.device.type == "cuda":
         settings["device_id"] = process.device
-    if process.make_store is not None:
+    if timeout is not None:
+        settings["timeout"] = timeout
+    if init_method is not None:
+        settings["init_method"] = init_method
+    elif process.make_store is not None:
         settings["store"] = process.make_store()
     else:
         _require_meeting_point(process)
         settings["init_method"] = "env://"
     with process.links.watch():
-        dist.init_process_group(process.backend or "gloo", **settings)
+        dist.init_process_group(backend or process.backend or "gloo", **settings)
 
 
 def _require_meeting_point(process: Process) -> None:

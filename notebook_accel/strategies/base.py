@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -19,6 +19,7 @@ from notebook_accel.data.progress import Progress
 from notebook_accel.precision.base import Precision
 from notebook_accel.precision.forward import AutocastForward
 from notebook_accel.strategies import wrappers
+from notebook_accel.strategies.options import DistributedDataParallelKwargs
 
 Role = Literal["model", "optimizer", "scheduler", "loader", "other"]
 
@@ -69,11 +70,16 @@ class Strategy:
         precision: Precision | None = None,
         loaders: LoaderOptions | None = None,
         progress: Progress | None = None,
+        wrapping: DistributedDataParallelKwargs | None = None,
+        group: Mapping[str, Any] | None = None,
     ) -> None:
+        """`wrapping` is for models, `group` for the process group; None: torch's own settings."""
         self.process = process
         self.precision = precision or Precision()
         self.loaders = loaders or LoaderOptions()
         self.progress = progress or Progress()
+        self.wrapping = wrapping or DistributedDataParallelKwargs()
+        self.group = dict(group or {})
 
     @classmethod
     def kind(cls, device_type: str) -> str:
@@ -82,7 +88,7 @@ class Strategy:
 
     def setup(self) -> None:
         """Join the other ranks and choose the device."""
-        processes.join(self.process)
+        processes.join(self.process, **self.group)
 
     def teardown(self) -> None:
         """Part from the other ranks. Prepared models are not usable for training afterwards."""
@@ -137,7 +143,7 @@ class Strategy:
 
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
         """Add the gradients of `loss` to the parameters'; further arguments are `torch.Tensor.backward`'s."""
-        loss.backward(**kwargs)
+        self.precision.scale(loss).backward(**kwargs)
 
     def no_sync(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[Any]:
         """A context in which backward passes of `model` keep their gradients to this rank."""
@@ -149,10 +155,14 @@ class Strategy:
 
     def clip_norm(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """Scale gradients down to `max_norm`; returns the norm that they had, over the whole model."""
+        parameters = listed(parameters)
+        self.precision.unscale(parameters)
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type=norm_type)
 
     def clip_value(self, parameters: Iterable[torch.Tensor], clip_value: float) -> None:
         """Cut each gradient to between `-clip_value` and `clip_value`."""
+        parameters = listed(parameters)
+        self.precision.unscale(parameters)
         torch.nn.utils.clip_grad_value_(parameters, clip_value)
 
     def unwrap(
@@ -179,3 +189,8 @@ class Strategy:
     def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
         """Put back what `optimizer_state` gave."""
         optimizer.load_state_dict(state)
+
+
+def listed(parameters: Iterable[torch.Tensor] | torch.Tensor) -> list[torch.Tensor]:
+    """One tensor or many, which may come from a generator, as a list."""
+    return [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)

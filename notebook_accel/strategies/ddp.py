@@ -37,7 +37,8 @@ class DDP(Strategy):
             return model
         device = self.process.device
         # Device ids only for GPUs: a CPU module must be given none.
-        wrapped = DistributedDataParallel(model, device_ids=[device] if device.index is not None else None)
+        devices = [device] if device.index is not None else None
+        wrapped = DistributedDataParallel(model, device_ids=devices, **self.wrapping.to_kwargs())
         self.process.attached[_WRAPPED].add(wrapped)
         return wrapped
 

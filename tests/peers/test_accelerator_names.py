@@ -21,7 +21,7 @@ def public(kind: type) -> set[str]:
 
 def test_the_constructor_takes_the_same_arguments_in_the_same_order() -> None:
     ours, theirs = (list(inspect.signature(kind).parameters) for kind in (Accelerator, peer.Accelerator))
-    assert ours == theirs
+    assert ours == [*theirs, "old"]  # spellings that the peer has given up
 
 
 def test_every_public_name_is_built_or_on_the_list() -> None:

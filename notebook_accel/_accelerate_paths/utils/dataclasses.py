@@ -3,4 +3,9 @@
 from notebook_accel.accelerator.kinds import DistributedType as DistributedType
 from notebook_accel.accelerator.kinds import PrecisionType as PrecisionType
 from notebook_accel.accelerator.kinds import RNGType as RNGType
+from notebook_accel.comm.options import InitProcessGroupKwargs as InitProcessGroupKwargs
+from notebook_accel.comm.options import KwargsHandler as KwargsHandler
 from notebook_accel.data.options import DataLoaderConfiguration as DataLoaderConfiguration
+from notebook_accel.precision.options import AutocastKwargs as AutocastKwargs
+from notebook_accel.precision.options import GradScalerKwargs as GradScalerKwargs
+from notebook_accel.strategies.options import DistributedDataParallelKwargs as DistributedDataParallelKwargs

@@ -58,8 +58,8 @@ def test_no_changes_nothing() -> None:
 
 def test_it_is_put_on_once() -> None:
     model = prepared()
-    first = model.forward
-    assert Bfloat16().apply(model, "cpu").forward is first
+    again: Any = Bfloat16().apply(model, "cpu").forward
+    assert again._inner is None
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,6 @@ def test_a_prepared_model_is_freed_at_once() -> None:
         gc.enable()
 
 
-@pytest.mark.parametrize("name", ["fp16", "fp8"])
-def test_what_is_not_built_is_refused(name: str) -> None:
-    with pytest.raises(NotYetError, match=f"mixed_precision='{name}'.*from the call"):
-        registry.choose(resolve({"mixed_precision": name}))
+def test_what_is_not_built_is_refused() -> None:
+    with pytest.raises(NotYetError, match=r"mixed_precision='fp8'.*from the call"):
+        registry.choose(resolve({"mixed_precision": "fp8"}))
