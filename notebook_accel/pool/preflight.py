@@ -13,6 +13,8 @@ from notebook_accel.pool import serialize
 from notebook_accel.pool.arena import Arena
 from notebook_accel.pool.serialize import Packed
 
+_OURS = "notebook_accel."  # what is inside of our own objects is nobody's business
+
 
 def pack(function: Callable[..., Any], args: tuple[Any, ...]) -> Packed:
     """The call as bytes. Raises `CannotTravelError`, naming the variable, when something cannot be sent."""
@@ -27,7 +29,7 @@ def pack(function: Callable[..., Any], args: tuple[Any, ...]) -> Packed:
         raise CannotTravelError(_sentence(where, value, "worker processes", reason)) from None
 
 
-def pack_result(value: Any, known: Mapping[type, str], rank: int, arena: Arena) -> bytes:
+def pack_result(value: Any, known: Mapping[type, str], arena: Arena) -> bytes:
     """A rank's result as bytes, its large parts in `arena`.
 
     Raises `CannotTravelError`, naming the part, when it cannot be sent.
@@ -35,7 +37,7 @@ def pack_result(value: Any, known: Mapping[type, str], rank: int, arena: Arena) 
     try:
         return serialize.pack_value(value, known, arena)
     except Exception as error:  # noqa: BLE001 - as above
-        where, part, reason = next(_inside(value, f"the result of rank {rank}"), ("the result", value, error))
+        where, part, reason = next(_inside(value, "the result"), ("the result", value, error))
         raise CannotTravelError(_sentence(where, part, "the notebook", reason)) from None
 
 
@@ -149,7 +151,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 def _has_own_way(value: Any) -> bool:
     """Whether a value says itself how it is pickled, or that it is not: then its parts are not what matters."""
     kind = type(value)
-    if isinstance(value, (type, types.ModuleType, types.FunctionType)):
+    if isinstance(value, (type, types.ModuleType, types.FunctionType)) or kind.__module__.startswith(_OURS):
         return True
     own = ("__reduce__", "__reduce_ex__", "__getstate__")
     return any(getattr(kind, name, None) is not getattr(object, name, None) for name in own)

@@ -19,7 +19,7 @@ Reduced = tuple[Any, ...]
 
 def of_call(value: Any) -> Reduced | None:
     """Values of a call, that is of the notebook, on their way to a worker."""
-    for reducer in (_cached_function, _single_dispatch, _typed_dict, _shell, _open_file):
+    for reducer in (_cached_function, _cached_property, _single_dispatch, _typed_dict, _shell, _open_file):
         if (reduced := reducer(value)) is not None:
             return reduced
     return None
@@ -32,6 +32,8 @@ def of_result(value: Any) -> Reduced | None:
 
 def with_slots(reduced: Reduced, kind: type) -> Reduced:
     """How cloudpickle sends a class, with its `__slots__` made when the class is: later they would be mere names."""
+    if typing.NamedTuple in getattr(kind, "__orig_bases__", ()):  # has them from what makes it, and takes none
+        return reduced
     function, (constructor, name, bases, keywords, *rest), state, *more = reduced
     attributes, slot_state = state
     attributes = {key: value for key, value in attributes.items() if key != "__slots__"}
@@ -58,6 +60,20 @@ def _cached_function(value: Any) -> Reduced | None:
 
 def _cached(function: Callable[..., Any], maxsize: int | None, typed: bool) -> Any:
     return functools.lru_cache(maxsize=maxsize, typed=typed)(function)
+
+
+def _cached_property(value: Any) -> Reduced | None:
+    """`functools.cached_property`, which holds a lock before Python 3.12."""
+    if type(value) is not functools.cached_property:
+        return None
+    return _cached_attribute, (value.func, value.attrname)
+
+
+def _cached_attribute(function: Callable[..., Any], name: str | None) -> Any:
+    made: Any = functools.cached_property(function)
+    if name is not None:
+        made.__set_name__(None, name)
+    return made
 
 
 def _single_dispatch(value: Any) -> Reduced | None:

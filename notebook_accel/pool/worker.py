@@ -110,7 +110,7 @@ class Worker:
             value = calls.run(function, args, kwargs)
         finally:
             self._running = False
-        return preflight.pack_result(value, known, self._spec.rank, arena)
+        return preflight.pack_result(value, known, arena)
 
     def _on_interrupt(self, signum: int, frame: types.FrameType | None) -> None:
         # Between calls there is nothing of the user's to interrupt, and our own loop must live on.

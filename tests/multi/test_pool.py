@@ -177,7 +177,7 @@ def test_nothing_is_left_after_close(starter):
 
 @every_process
 def test_result_that_cannot_travel_is_named(starter):
-    with opened(starter) as pool, pytest.raises(errors.CannotTravelError, match=r"result of rank \d\['inner'\]\[1\]"):
+    with opened(starter) as pool, pytest.raises(errors.CannotTravelError, match=r"the result\['inner'\]\[1\]"):
         pool.run(make_lock)
 
 

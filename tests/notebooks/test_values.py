@@ -104,6 +104,50 @@ def test_typed_dicts_and_classes_with_slots(shared):
     )
 
 
+def test_other_kinds_of_classes(shared):
+    shared.run(
+        """
+        import abc, collections, enum
+        T = typing.TypeVar("T")
+        class Named(typing.NamedTuple):
+            a: int
+            b: str = "x"
+            def both(self): return f"{self.a}{self.b}"
+        Old = collections.namedtuple("Old", "c d")
+        class Flags(enum.Flag):
+            A = 1
+            B = 2
+        class Base(abc.ABC, typing.Generic[T]):
+            @abc.abstractmethod
+            def name(self): ...
+        @typing.runtime_checkable
+        class Goes(typing.Protocol):
+            def name(self): ...
+        class Made(Base[int]):
+            @functools.cached_property
+            def slow(self): return 5
+            @classmethod
+            def kind(cls): return cls.__name__
+            @functools.lru_cache(None)
+            def twice(self, n): return n * 2
+            @functools.singledispatchmethod
+            def shown(self, value): return "thing"
+            @shown.register
+            def _(self, value: int): return "number"
+            def name(self): return __class__.__name__
+        def gives(named, made):
+            calls = made.slow, made.kind(), made.twice(4), made.shown(1), made.shown(""), made.name(), named.both()
+            return calls, isinstance(made, Base), isinstance(made, Goes), Named(7), Old(1, 2), Flags.A | Flags.B, made
+        calls, based, goes, named, old, flags, made = launch(gives, Named(3), Made())[1]
+        """
+    )
+    assert shared.run("calls").value == "(5, 'Made', 8, 'number', 'thing', 'Made', '3x')"
+    assert shared.run("based, goes, named, old, flags is Flags.A | Flags.B").value == (
+        "(True, True, Named(a=7, b='x'), Old(c=1, d=2), True)"
+    )
+    assert shared.run("type(named) is Named, type(old) is Old, type(made) is Made").value == "(True, True, True)"
+
+
 def test_what_a_method_a_partial_or_an_object_carries_along_is_named(shared):
     shared.run(
         """
@@ -138,6 +182,22 @@ def test_an_accelerator_of_the_notebook_is_to_be_created_inside(shared):
     assert "._" not in text
 
 
+def test_what_is_inside_of_prepared_loaders_is_not_named(shared):
+    shared.run(
+        """
+        def prepared(): return Accelerator().prepare(torch.utils.data.DataLoader(torch.arange(8), batch_size=2))
+        """
+    )
+    for code, where in (
+        ("launch(len, prepared())", "argument 1 of `args`: "),
+        ("launch(prepared)", "the result: "),
+        ("launch(lambda: [prepared()])", "the result[0]: "),
+    ):
+        text = refused(shared, code)
+        assert text.startswith(where), text
+        assert "._" not in text.partition(" cannot be sent")[0].partition(": a ")[0]
+
+
 def test_a_prepared_model_arrives_as_the_model(shared):
     shared.run(
         """
@@ -163,7 +223,8 @@ def test_a_prepared_model_arrives_as_the_model(shared):
 )
 def test_results_that_cannot_travel_are_named(shared, value, says):
     text = refused(shared, f"launch(lambda: {{'it': {value}}})")
-    assert re.match(rf"the result of rank [01]{re.escape(says)} cannot be sent to the notebook", text)
+    assert re.match(rf"the result{re.escape(says)} cannot be sent to the notebook", text)
+    assert text.endswith("[ranks 0, 1 of 2]")  # once for all
     assert "return plain data or tensors instead" in text
 
 

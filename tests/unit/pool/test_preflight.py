@@ -84,9 +84,9 @@ def test_an_object_that_refers_to_itself():
 
 def test_a_result_is_named():
     with pytest.raises(
-        CannotTravelError, match=r"the result of rank 3\[1\]: a _thread.lock cannot be sent to the notebook"
+        CannotTravelError, match=r"the result\[1\]: a _thread.lock cannot be sent to the notebook"
     ):
-        preflight.pack_result([1, threading.Lock()], {}, 3, Arena())
+        preflight.pack_result([1, threading.Lock()], {}, Arena())
 
 
 def test_a_call_arrives_in_the_worker_s_main():
