@@ -83,9 +83,7 @@ def test_an_object_that_refers_to_itself():
 
 
 def test_a_result_is_named():
-    with pytest.raises(
-        CannotTravelError, match=r"the result\[1\]: a _thread.lock cannot be sent to the notebook"
-    ):
+    with pytest.raises(CannotTravelError, match=r"the result\[1\]: a _thread.lock cannot be sent to the notebook"):
         preflight.pack_result([1, threading.Lock()], {}, Arena())
 
 
