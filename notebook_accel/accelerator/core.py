@@ -25,6 +25,7 @@ from notebook_accel.comm import collectives
 from notebook_accel.comm.process import Process
 from notebook_accel.errors import ArgumentTypeError
 from notebook_accel.precision.options import AutocastKwargs
+from notebook_accel.strategies.wrappers import trigger_sync
 
 
 class Accelerator(Loading, Ranks, HandlerViews):
@@ -193,15 +194,21 @@ class Accelerator(Loading, Ranks, HandlerViews):
     @contextlib.contextmanager
     def accumulate(self, *models: torch.nn.Module) -> Iterator[None]:
         """One micro-step: gradients of `models` stay on this rank until the last one of an accumulation."""
-        self._parts.accumulation.advance()
+        steps = self._parts.accumulation
+        steps.advance()
         with contextlib.ExitStack() as stack:
-            for model in () if self.sync_gradients else models:
+            for model in () if steps.sync_gradients or steps.sync_each_batch else models:
                 stack.enter_context(self.no_sync(model))
             yield
 
     def no_sync(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[Any]:
         """A block in which backward passes of `model` keep their gradients to this rank."""
         return self._parts.strategy.no_sync(model)
+
+    @staticmethod
+    def trigger_sync_in_backward(model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+        """A block whose backward pass averages gradients over the ranks, after forward passes under `no_sync`."""
+        return trigger_sync(model)
 
     def clip_grad_norm_(
         self, parameters: Iterable[torch.Tensor] | torch.Tensor, max_norm: float, norm_type: float = 2

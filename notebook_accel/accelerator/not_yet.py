@@ -23,7 +23,6 @@ ARGUMENTS: dict[str, str] = {
     "log_with": _TRACK,
     "project_dir": "give the functions that write files their paths",
     "project_config": "give the functions that write files their paths",
-    "gradient_accumulation_plugin": "use gradient_accumulation_steps",
     "dynamo_backend": "call torch.compile(model) yourself before prepare()",
     "dynamo_plugin": "call torch.compile(model) yourself before prepare()",
     "deepspeed_plugins": _ENGINE,
@@ -44,7 +43,6 @@ METHODS: dict[str, str] = {
     "register_save_state_pre_hook": _STATE,
     "save_model": "use accelerator.save(accelerator.get_state_dict(model), path, safe_serialization=True)",
     "save_state": _STATE,
-    "trigger_sync_in_backward": "use accumulate()",
     "verify_device_map": "leave it out: models are on one device",
 }
 

@@ -36,6 +36,7 @@ ARGUMENTS = (
     "rng_types",
     "step_scheduler_with_optimizer",
     "kwargs_handlers",
+    "gradient_accumulation_plugin",
 )
 """The arguments of an `Accelerator` that `build` takes."""
 
@@ -67,6 +68,7 @@ def build(
     device_placement: bool = True,
     step_scheduler_with_optimizer: bool = True,
     kwargs_handlers: Iterable[KwargsHandler] | None = None,
+    gradient_accumulation_plugin: Any = None,
 ) -> Parts:
     """The parts for these arguments, with the process group joined; also what the state views show from now on."""
     given = handlers.collect(kwargs_handlers)
@@ -88,7 +90,7 @@ def build(
         strategy=strategy,
         loaders=loaders,
         progress=progress,
-        accumulation=Accumulation(gradient_accumulation_steps, progress),
+        accumulation=Accumulation.of(gradient_accumulation_steps, gradient_accumulation_plugin, progress),
         handlers=given,
         device_placement=device_placement,
         step_scheduler_with_optimizer=step_scheduler_with_optimizer,

@@ -137,6 +137,16 @@ class GradientState:
         return self._accumulation.sync_with_dataloader
 
     @property
+    def adjust_scheduler(self) -> bool:
+        """Whether schedulers count the micro-steps between optimizer steps as calls."""
+        return self._accumulation.adjust_scheduler
+
+    @property
+    def plugin_kwargs(self) -> dict[str, Any]:
+        """The settings of accumulation that differ from the usual ones."""
+        return self._accumulation.settings
+
+    @property
     def in_dataloader(self) -> bool:
         """Whether a prepared loader is being read."""
         return self._accumulation.progress.active is not None

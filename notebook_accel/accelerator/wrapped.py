@@ -137,7 +137,11 @@ class AcceleratedScheduler:
         if not self.step_with_optimizer:
             self.scheduler.step(*args, **kwargs)
             return
-        if not self._accumulation.sync_gradients or any(optimizer.step_was_skipped for optimizer in self.optimizers):
+        if not self._accumulation.sync_gradients:
+            if self._accumulation.adjust_scheduler and hasattr(self.scheduler, "_step_count"):
+                self.scheduler._step_count += 1  # a call that torch would otherwise miss, and warn of
+            return
+        if any(optimizer.step_was_skipped for optimizer in self.optimizers):
             return
         # A metric is one observation, however many ranks computed it.
         times = 1 if isinstance(self.scheduler, ReduceLROnPlateau) else self._steps
@@ -146,9 +150,9 @@ class AcceleratedScheduler:
                 self.scheduler.step(*args, **kwargs)
 
     def _is_over(self) -> bool:
-        """Whether a scheduler with a last step has done it (a step beyond raises)."""
+        """Whether a scheduler with a last step has done it: a step beyond raises the rate again, or an error."""
         total = getattr(self.scheduler, "total_steps", None)
-        return total is not None and self.scheduler.last_epoch >= total
+        return total is not None and self.scheduler.last_epoch >= total - 1
 
     def get_last_lr(self) -> list[float]:
         """The learning rates now in use, one for each parameter group."""

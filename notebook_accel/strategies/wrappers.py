@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
 from torch._dynamo import OptimizedModule
 from torch.nn.parallel import DataParallel, DistributedDataParallel
@@ -18,3 +21,18 @@ def unwrap(model: torch.nn.Module, *, keep_compiled: bool = True) -> torch.nn.Mo
         inner = unwrap(model._orig_mod, keep_compiled=keep_compiled)
         return model if keep_compiled and inner is model._orig_mod else inner
     return model
+
+
+@contextlib.contextmanager
+def trigger_sync(model: torch.nn.Module) -> Iterator[None]:
+    """A block whose backward pass averages gradients, although the forward pass ran under `no_sync`."""
+    if not isinstance(model, DistributedDataParallel):
+        yield
+        return
+    before = model.require_backward_grad_sync, model.require_forward_param_sync
+    model.require_backward_grad_sync = model.require_forward_param_sync = True
+    model.reducer.prepare_for_backward([])  # what the forward pass has left out
+    try:
+        yield
+    finally:
+        model.require_backward_grad_sync, model.require_forward_param_sync = before

@@ -6,6 +6,7 @@ from notebook_accel._accelerate_paths.utils.dataclasses import (
     DistributedDataParallelKwargs as DistributedDataParallelKwargs,
 )
 from notebook_accel._accelerate_paths.utils.dataclasses import DistributedType as DistributedType
+from notebook_accel._accelerate_paths.utils.dataclasses import GradientAccumulationPlugin as GradientAccumulationPlugin
 from notebook_accel._accelerate_paths.utils.dataclasses import GradScalerKwargs as GradScalerKwargs
 from notebook_accel._accelerate_paths.utils.dataclasses import InitProcessGroupKwargs as InitProcessGroupKwargs
 from notebook_accel._accelerate_paths.utils.dataclasses import KwargsHandler as KwargsHandler

@@ -1,5 +1,6 @@
 """`accelerate.utils.dataclasses`."""
 
+from notebook_accel.accelerator.accumulation import GradientAccumulationPlugin as GradientAccumulationPlugin
 from notebook_accel.accelerator.kinds import DistributedType as DistributedType
 from notebook_accel.accelerator.kinds import PrecisionType as PrecisionType
 from notebook_accel.accelerator.kinds import RNGType as RNGType

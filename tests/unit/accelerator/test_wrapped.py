@@ -11,7 +11,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from notebook_accel.accelerator import AcceleratedOptimizer, AcceleratedScheduler
-from notebook_accel.accelerator.accumulation import Accumulation
+from notebook_accel.accelerator.accumulation import Accumulation, GradientAccumulationPlugin
 from notebook_accel.data.progress import Progress
 from notebook_accel.errors import ConfigError
 
@@ -113,10 +113,13 @@ def test_never_past_the_end() -> None:
     wrapped = AcceleratedOptimizer(optimizer())
     cycle = lr_scheduler.OneCycleLR(wrapped.optimizer, max_lr=1.0, total_steps=5)
     schedule = AcceleratedScheduler(cycle, wrapped, num_processes=2)
+    rates = []
     for _ in range(5):
         wrapped.step()
         schedule.step()
-    assert cycle.last_epoch == 5
+        rates.append(schedule.get_last_lr()[0])
+    assert rates == pytest.approx([0.6113, 4e-06, 4e-06, 4e-06, 4e-06], abs=1e-4)
+    assert max(rates[1:]) < 1e-5, "the rate jumped up after its end"
 
 
 def test_a_metric_is_one_observation() -> None:
@@ -134,3 +137,25 @@ def test_a_metric_is_one_observation() -> None:
 def test_wrong_numbers_of_steps(steps: Any) -> None:
     with pytest.raises(ConfigError, match="gradient_accumulation_steps"):
         Accumulation(steps, Progress())
+
+
+def test_micro_steps_count_as_calls_of_the_scheduler() -> None:
+    for adjust, calls in ((True, 2), (False, 1)):
+        steps = Accumulation(2, Progress(), GradientAccumulationPlugin(adjust_scheduler=adjust))
+        wrapped = AcceleratedOptimizer(optimizer(), steps)
+        schedule = AcceleratedScheduler(lr_scheduler.StepLR(wrapped.optimizer, 1), wrapped, accumulation=steps)
+        steps.advance()
+        schedule.step()
+        assert (schedule.scheduler._step_count, schedule.scheduler.last_epoch) == (calls, 0)
+
+
+def test_settings_of_accumulation() -> None:
+    plugin = GradientAccumulationPlugin(num_steps=3, sync_each_batch=True)
+    steps = Accumulation.of(1, plugin, Progress())
+    assert steps.num_steps == 3
+    assert steps.settings == {"num_steps": 3, "sync_each_batch": True}
+    assert Accumulation.of(4, GradientAccumulationPlugin(), Progress()).num_steps == 4
+    with pytest.raises(ConfigError, match="contradicts `num_steps=3`"):
+        Accumulation.of(2, plugin, Progress())
+    with pytest.raises(ConfigError, match=r"is a builtins\.int"):
+        Accumulation.of(1, 3, Progress())
