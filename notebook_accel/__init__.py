@@ -11,7 +11,14 @@ from pathlib import Path as _Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from notebook_accel.accelerator import Accelerator, DistributedType, PartialState
+    from notebook_accel.accelerator import (
+        Accelerator,
+        DistributedType,
+        PartialState,
+        find_executable_batch_size,
+        is_initialized,
+        reset_state,
+    )
     from notebook_accel.comm.options import InitProcessGroupKwargs
     from notebook_accel.comm.rng import set_seed, synchronize_rng_states
     from notebook_accel.data.build import skip_first_batches
@@ -41,7 +48,10 @@ _HOMES = {
     "RankResults": "notebook_accel.launch",
     "config_panel": "notebook_accel.panel",
     "debug_launcher": "notebook_accel.launch",
+    "find_executable_batch_size": "notebook_accel.accelerator",
+    "is_initialized": "notebook_accel.accelerator",
     "notebook_launcher": "notebook_accel.launch",
+    "reset_state": "notebook_accel.accelerator",
     "set_seed": "notebook_accel.comm.rng",
     "shutdown": "notebook_accel.launch",
     "skip_first_batches": "notebook_accel.data.build",
@@ -62,7 +72,10 @@ __all__ = [
     "RankResults",
     "config_panel",
     "debug_launcher",
+    "find_executable_batch_size",
+    "is_initialized",
     "notebook_launcher",
+    "reset_state",
     "set_seed",
     "shutdown",
     "skip_first_batches",

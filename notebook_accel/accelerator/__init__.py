@@ -2,7 +2,8 @@
 
 from notebook_accel.accelerator.core import Accelerator
 from notebook_accel.accelerator.kinds import DistributedType, PrecisionType, RNGType
-from notebook_accel.accelerator.state import AcceleratorState, GradientState, PartialState
+from notebook_accel.accelerator.memory import find_executable_batch_size, release_memory
+from notebook_accel.accelerator.state import AcceleratorState, GradientState, PartialState, is_initialized, reset_state
 from notebook_accel.accelerator.wrapped import AcceleratedOptimizer, AcceleratedScheduler
 
 __all__ = [
@@ -15,4 +16,8 @@ __all__ = [
     "PartialState",
     "PrecisionType",
     "RNGType",
+    "find_executable_batch_size",
+    "is_initialized",
+    "release_memory",
+    "reset_state",
 ]

@@ -23,7 +23,7 @@ from notebook_accel.accelerator.wrapped import AcceleratedOptimizer, Accelerated
 from notebook_accel.checkpoint.save import save
 from notebook_accel.comm import collectives
 from notebook_accel.comm.process import Process
-from notebook_accel.errors import ArgumentTypeError
+from notebook_accel.errors import ArgumentTypeError, ConfigError
 from notebook_accel.precision.options import AutocastKwargs
 from notebook_accel.strategies.wrappers import trigger_sync
 
@@ -76,6 +76,7 @@ class Accelerator(Loading, Ranks, HandlerViews):
         self._prepared = Prepared(self._parts)
         self.state = AcceleratorState(parts=self._parts)
         self.gradient_state = GradientState(accumulation=self._parts.accumulation)
+        parts.mark(self._parts.process, self)
 
     @property
     def _process(self) -> Process:
@@ -273,7 +274,18 @@ class Accelerator(Loading, Ranks, HandlerViews):
         """Part from the other ranks; the last thing that a script does with its `Accelerator`."""
         self._parts.strategy.teardown()
 
+    def _retire(self) -> None:
+        # Without its parts every further use comes to __getattr__, at no cost while it lives.
+        self._prepared.clear()
+        for name in ("_parts", "_prepared", "state", "gradient_state"):
+            vars(self).pop(name, None)
+
     def __getattr__(self, name: str) -> Any:
+        if name in ("_parts", "_prepared", "state", "gradient_state"):
+            raise ConfigError(
+                "this Accelerator is over: reset_state(), or _reset_state() of a state class, was called after it was "
+                "made. Create a new Accelerator, and prepare again."
+            )
         raise not_yet.missing(name)
 
     def __reduce__(self) -> NoReturn:
@@ -282,6 +294,8 @@ class Accelerator(Loading, Ranks, HandlerViews):
         )
 
     def __repr__(self) -> str:
+        if "_parts" not in vars(self):
+            return "Accelerator(over: its state was reset)"
         return (
             f"Accelerator(rank {self.process_index} of {self.num_processes}, device={str(self.device)!r}, "
             f"mixed_precision={self.mixed_precision!r})"

@@ -25,6 +25,7 @@ from notebook_accel.strategies import registry as strategies
 from notebook_accel.strategies.base import Strategy
 
 _NEWEST = "newest parts"
+_SET_UP = "set up"
 
 ARGUMENTS = (
     "device_placement",
@@ -97,6 +98,7 @@ def build(
     )
     strategy.setup()
     process.attached[_NEWEST] = weakref.ref(parts)
+    mark(process)
     return parts
 
 
@@ -150,3 +152,22 @@ def newest(process: Process) -> Parts | None:
 def forget(process: Process) -> None:
     """Let the state views show nothing of an `Accelerator` until the next one is made."""
     process.attached.pop(_NEWEST, None)
+
+
+def mark(process: Process, user: Any = None) -> None:
+    """Note that state is set up, and who is to be told when it is reset (`user._retire()`)."""
+    users = process.attached.setdefault(_SET_UP, weakref.WeakSet())
+    if user is not None:
+        users.add(user)
+
+
+def is_marked(process: Process) -> bool:
+    """Whether anything was set up in `process` since it was last reset."""
+    return _SET_UP in process.attached
+
+
+def retire(process: Process) -> None:
+    """Forget the newest parts, and tell every `Accelerator` that is alive that it is over."""
+    forget(process)
+    for user in list(process.attached.pop(_SET_UP, ())):
+        user._retire()

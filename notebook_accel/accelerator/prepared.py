@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
+from notebook_accel.accelerator.memory import give_back
 from notebook_accel.accelerator.parts import Parts
 from notebook_accel.accelerator.wrapped import AcceleratedOptimizer, AcceleratedScheduler
 from notebook_accel.data.prepared import Prepared as PreparedLoader
@@ -62,9 +62,7 @@ class Prepared:
             kept.clear()
         if self._parts.precision.scaling is not None:
             self._parts.precision.scaling.clear()
-        gc.collect()
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+        give_back()
 
     def _role(self, value: Any) -> Role:
         if any(value is model for model in self.models):

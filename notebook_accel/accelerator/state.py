@@ -30,6 +30,7 @@ class PartialState(Ranks):
             init_process_group_kwargs = InitProcessGroupKwargs(**init_process_group_kwargs).to_kwargs()
         self.process = processes.current(cpu=cpu)
         processes.join(self.process, **init_process_group_kwargs)
+        building.mark(self.process)
 
     @property
     def initialized(self) -> bool:
@@ -84,7 +85,7 @@ class PartialState(Ranks):
     @staticmethod
     def _reset_state() -> None:
         """Forget the current process, so that the next state looks for it again."""
-        processes.reset()
+        reset_state()
 
 
 class AcceleratorState(PartialState):
@@ -109,9 +110,10 @@ class AcceleratorState(PartialState):
     @staticmethod
     def _reset_state(reset_partial_state: bool = False) -> None:
         """Forget the newest `Accelerator` (and, with `reset_partial_state`, the process)."""
-        building.forget(processes.current())
         if reset_partial_state:
-            processes.reset()
+            reset_state()
+        elif processes.is_set():
+            building.retire(processes.current())
 
 
 class GradientState:
@@ -181,3 +183,22 @@ class GradientState:
     def _reset_state() -> None:
         """Forget the newest `Accelerator`."""
         building.forget(processes.current())
+
+
+def is_initialized() -> bool:
+    """Whether an `Accelerator` or `PartialState` was made in this process since the last reset. Changes nothing."""
+    return processes.is_set() and building.is_marked(processes.current())
+
+
+def reset_state() -> None:
+    """Start over: what is made next looks at the environment, and at its own arguments, again.
+
+    Not needed for a second `Accelerator` with other settings. Accelerators that are alive let go of all that
+    they prepared, and say so when they are used again. A process group stays, and the next one joins it.
+    """
+    if not processes.is_set():
+        return
+    process = processes.current()
+    building.retire(process)
+    if not process.launched:  # where a launched process stands does not follow from the environment alone
+        processes.reset()

@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from notebook_accel.config import environ
+from notebook_accel.config import environ, place
 from notebook_accel.config.schema import Machine, RunConfig
 from notebook_accel.errors import NotebookAccelError
 
@@ -26,11 +26,8 @@ class Surroundings:
 
 def surroundings() -> Surroundings:
     """Where this kernel runs. Looks at modules and variables only; never for a GPU tool."""
-    service = ""
-    if "google.colab" in sys.modules or environ.get("COLAB_RELEASE_TAG"):
-        service = "Google Colab"
-    elif environ.get("KAGGLE_KERNEL_RUN_TYPE"):
-        service = "Kaggle"
+    found = place.of(environ.snapshot(), sys.modules, "ZMQInteractiveShell")  # a panel is for notebooks
+    service = found.name if found in (place.COLAB, place.KAGGLE) else ""
     tpu = (environ.get("PJRT_DEVICE") or "").upper() == "TPU" or bool(environ.get("TPU_NAME"))
     return Surroundings(service, tpu and importlib.util.find_spec("torch_xla") is not None, _memory())
 

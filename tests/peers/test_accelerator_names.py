@@ -43,10 +43,20 @@ def test_kinds_of_set_ups() -> None:
     }.items()
 
 
-MOVED = ("state", "data_loader", "optimizer", "scheduler", "launchers", "utils", "utils.operations", "utils.random")
+MOVED = (
+    "state",
+    "data_loader",
+    "optimizer",
+    "scheduler",
+    "launchers",
+    "utils",
+    "utils.operations",
+    "utils.random",
+    "utils.memory",
+)
 
 
-@pytest.mark.parametrize("path", [*MOVED, "utils.dataclasses"])
+@pytest.mark.parametrize("path", [*MOVED, *MOVED_UTILS])
 def test_import_paths_of_the_peer_lead_to_the_same_names(path: str) -> None:
     ours, theirs = (importlib.import_module(f"{package}.{path}") for package in ("notebook_accel", "accelerate"))
     names = {name for name in vars(ours) if not name.startswith("_") and not inspect.ismodule(vars(ours)[name])}

@@ -85,10 +85,11 @@ def test_colab_kaggle_and_tpus_are_recognised_without_looking_for_gpus(monkeypat
     assert detect.surroundings().service == ""
     monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Interactive")
     assert detect.surroundings().service == "Kaggle"
+    monkeypatch.delenv("KAGGLE_KERNEL_RUN_TYPE")
     monkeypatch.setitem(sys.modules, "google.colab", sys)
     monkeypatch.setenv("PJRT_DEVICE", "TPU")
     monkeypatch.setattr(detect.importlib.util, "find_spec", lambda name: object())
-    assert (detect.surroundings().service, detect.surroundings().tpu) == ("Google Colab", True)
+    assert (detect.surroundings().service, detect.surroundings().tpu) == ("Colab", True)
 
 
 def test_attributes_and_widgets_are_two_views_of_the_same(panel):
