@@ -43,17 +43,8 @@ def test_kinds_of_set_ups() -> None:
     }.items()
 
 
-MOVED = (
-    "state",
-    "data_loader",
-    "optimizer",
-    "scheduler",
-    "launchers",
-    "utils",
-    "utils.operations",
-    "utils.random",
-    "utils.memory",
-)
+MOVED = ("state", "data_loader", "optimizer", "scheduler", "launchers")
+MOVED_UTILS = ("utils", "utils.operations", "utils.random", "utils.memory", "utils.dataclasses")
 
 
 @pytest.mark.parametrize("path", [*MOVED, *MOVED_UTILS])
