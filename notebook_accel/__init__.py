@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from notebook_accel.launch import RankResults, debug_launcher, notebook_launcher, shutdown
     from notebook_accel.panel import config_panel
     from notebook_accel.precision.options import AutocastKwargs, GradScalerKwargs
-    from notebook_accel.strategies.options import DistributedDataParallelKwargs
+    from notebook_accel.strategies.options import DDPCommunicationHookType, DistributedDataParallelKwargs
 
 __version__ = "0.1.0"
 
@@ -37,6 +37,7 @@ __path__.append(str(_Path(__file__).parent / "_accelerate_paths"))
 _HOMES = {
     "Accelerator": "notebook_accel.accelerator",
     "AutocastKwargs": "notebook_accel.precision.options",
+    "DDPCommunicationHookType": "notebook_accel.strategies.options",
     "DataLoaderConfiguration": "notebook_accel.data.options",
     "DistributedDataParallelKwargs": "notebook_accel.strategies.options",
     "DistributedType": "notebook_accel.accelerator",
@@ -61,6 +62,7 @@ _HOMES = {
 __all__ = [
     "Accelerator",
     "AutocastKwargs",
+    "DDPCommunicationHookType",
     "DataLoaderConfiguration",
     "DistributedDataParallelKwargs",
     "DistributedType",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
@@ -13,10 +14,29 @@ from torch.distributed.algorithms.join import Join, Joinable
 from torch.nn.parallel import DistributedDataParallel
 
 from notebook_accel.comm import collectives
-from notebook_accel.errors import ArgumentTypeError
+from notebook_accel.errors import ArgumentTypeError, CommError
+from notebook_accel.strategies import hooks
 from notebook_accel.strategies.base import Capabilities, Strategy
 
 _WRAPPED = "DDP modules"
+
+
+class DistributedModel(DistributedDataParallel):
+    """torch's class; its error about parameters that got no gradient says which, and what to do."""
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        try:
+            return super().forward(*inputs, **kwargs)
+        except RuntimeError as error:
+            names = _without_gradient(self.module, str(error))
+            if not names:
+                raise
+            raise CommError(
+                f"these parameters had no part in the loss of the step before: {', '.join(names)}. The ranks wait for "
+                "the gradients of all. Leave out of the model what is not trained (requires_grad_(False) before "
+                "prepare()), or give Accelerator(kwargs_handlers=[DistributedDataParallelKwargs("
+                "find_unused_parameters=True)])."
+            ) from error
 
 
 class DDP(Strategy):
@@ -38,7 +58,8 @@ class DDP(Strategy):
         device = self.process.device
         # Device ids only for GPUs: a CPU module must be given none.
         devices = [device] if device.index is not None else None
-        wrapped = DistributedDataParallel(model, device_ids=devices, **self.wrapping.to_kwargs())
+        wrapped = DistributedModel(model, device_ids=devices, **self.wrapping.to_kwargs())
+        hooks.register(wrapped, self.wrapping)
         self.process.attached[_WRAPPED].add(wrapped)
         return wrapped
 
@@ -83,3 +104,12 @@ def _part_from_group(models: weakref.WeakSet[DistributedDataParallel]) -> None:
     for model in list(models):
         for name in ("reducer", "logger", "process_group"):
             model.__dict__.pop(name, None)
+
+
+def _without_gradient(model: torch.nn.Module, message: str) -> list[str]:
+    """The names of the parameters that torch's error gives the numbers of; none for any other error."""
+    found = re.search(r"did not receive grad for rank \d+: ([\d ]+)", message)
+    if found is None or "Expected to have finished reduction" not in message:
+        return []
+    trained = [name for name, item in model.named_parameters() if item.requires_grad]
+    return [trained[int(number)] for number in found.group(1).split() if int(number) < len(trained)]

@@ -2,6 +2,7 @@
 
 from notebook_accel._accelerate_paths.utils.dataclasses import AutocastKwargs as AutocastKwargs
 from notebook_accel._accelerate_paths.utils.dataclasses import DataLoaderConfiguration as DataLoaderConfiguration
+from notebook_accel._accelerate_paths.utils.dataclasses import DDPCommunicationHookType as DDPCommunicationHookType
 from notebook_accel._accelerate_paths.utils.dataclasses import (
     DistributedDataParallelKwargs as DistributedDataParallelKwargs,
 )
