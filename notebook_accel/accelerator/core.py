@@ -19,6 +19,7 @@ from notebook_accel.accelerator.parts import old_spelling
 from notebook_accel.accelerator.prepared import Prepared
 from notebook_accel.accelerator.ranks import Ranks
 from notebook_accel.accelerator.state import AcceleratorState, GradientState
+from notebook_accel.accelerator.tracking import Tracking
 from notebook_accel.accelerator.wrapped import AcceleratedOptimizer, AcceleratedScheduler
 from notebook_accel.checkpoint.save import save
 from notebook_accel.comm import collectives
@@ -28,7 +29,7 @@ from notebook_accel.precision.options import AutocastKwargs
 from notebook_accel.strategies.wrappers import trigger_sync
 
 
-class Accelerator(Loading, Ranks, HandlerViews):
+class Accelerator(Loading, Ranks, HandlerViews, Tracking):
     """Runs one training loop on one device or on many: prepare the objects, and use `backward`.
 
     Names and order of the arguments are the peer's. An argument that is not built yet raises
@@ -74,6 +75,7 @@ class Accelerator(Loading, Ranks, HandlerViews):
         built = {name: given[name] for name in parts.ARGUMENTS}
         self._parts = parts.build(**built)
         self._prepared = Prepared(self._parts)
+        self._set_up_tracking(log_with, project_dir)
         self.state = AcceleratorState(parts=self._parts)
         self.gradient_state = GradientState(accumulation=self._parts.accumulation)
         parts.mark(self._parts.process, self)
@@ -271,7 +273,8 @@ class Accelerator(Loading, Ranks, HandlerViews):
     clear = free_memory
 
     def end_training(self) -> None:
-        """Part from the other ranks; the last thing that a script does with its `Accelerator`."""
+        """Close the trackers and part from the other ranks: the last thing that a script does."""
+        self._finish_tracking()
         self._parts.strategy.teardown()
 
     def _retire(self) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 from notebook_accel.errors import NotYetError
 
 _STATE = "save a dict of state_dict()s with accelerator.save() on the main process, and torch.load it"
-_TRACK = "call your tracker's own functions where accelerator.is_main_process"
 _ENGINE = "leave it out: the model trains with DistributedDataParallel"
 _MESH = "leave it out: all ranks are data parallel"
 
@@ -20,8 +19,6 @@ ARGUMENTS: dict[str, str] = {
     "fsdp_plugin": _ENGINE,
     "torch_tp_plugin": _ENGINE,
     "megatron_lm_plugin": _ENGINE,
-    "log_with": _TRACK,
-    "project_dir": "give the functions that write files their paths",
     "project_config": "give the functions that write files their paths",
     "dynamo_backend": "call torch.compile(model) yourself before prepare()",
     "dynamo_plugin": "call torch.compile(model) yourself before prepare()",
@@ -31,10 +28,7 @@ ARGUMENTS: dict[str, str] = {
 
 METHODS: dict[str, str] = {
     "deepspeed_ulysses_dl_adapter": _ENGINE,
-    "get_tracker": _TRACK,
-    "init_trackers": _TRACK,
     "load_state": _STATE,
-    "log": _TRACK,
     "lomo_backward": "use backward() and an optimizer of torch.optim",
     "maybe_context_parallel": _MESH,
     "profile": "use torch.profiler.profile()",
@@ -54,10 +48,8 @@ PROPERTIES: dict[str, str] = {
     "fp8_backend": "use mixed_precision='bf16'",
     "is_composable_parallelism_enabled": _MESH,
     "is_fsdp2": _ENGINE,
-    "logging_dir": "give the functions that write files their paths",
     "parallelism_config": _MESH,
     "pipeline_parallel_rank": _MESH,
-    "project_dir": "give the functions that write files their paths",
     "save_iteration": _STATE,
     "tensor_parallel_rank": _MESH,
     "torch_device_mesh": _MESH,

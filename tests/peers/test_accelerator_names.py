@@ -33,7 +33,7 @@ def test_every_public_name_is_built_or_on_the_list() -> None:
 def test_methods_take_the_same_arguments() -> None:
     for name in sorted(public(peer.Accelerator) & public(Accelerator)):
         theirs, ours = getattr(peer.Accelerator, name), getattr(Accelerator, name)
-        if inspect.isfunction(theirs):
+        if inspect.isfunction(theirs) and list(inspect.signature(theirs).parameters) != ["args", "kwargs"]:
             assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters), name
 
 
