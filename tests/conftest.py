@@ -28,7 +28,7 @@ HOST = "notebook_accel.pool.host"
 HOST_SOCKETS = 1
 TRACKER = "multiprocessing.resource_tracker"
 
-LIBRARY_VARIABLES = ("KMP_", "PYTEST_CURRENT_TEST")  # set by OpenMP at its first import, and by pytest
+LIBRARY_VARIABLES = ("KMP_", "TORCHINDUCTOR_CACHE_DIR", "PYTEST_CURRENT_TEST")  # set by imports, and by pytest
 SHARED_FILES = ("pytest-of-", "torchinductor_")  # made by pytest, and by torch's compiler as a cache
 
 

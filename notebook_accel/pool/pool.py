@@ -104,7 +104,10 @@ class WorkerPool:
             except RankError:
                 pending.discard()
                 raise
-        return RankResults({rank: _loaded(returned) for rank, returned in pending.returned.items()})
+        try:
+            return RankResults({rank: _loaded(returned) for rank, returned in sorted(pending.returned.items())})
+        finally:
+            pending.discard()
 
     def submit(self, packed: Packed) -> Pending:
         """Send a call to all ranks; returns at once."""
@@ -321,5 +324,3 @@ def _loaded(returned: Returned) -> object:
             f"The result of rank {returned.rank} arrived, but cannot be loaded in the notebook "
             f"({type(error).__name__}: {error}); return plain data or tensors instead."
         ) from error
-    finally:
-        returned.close()
