@@ -20,8 +20,6 @@ ARGUMENTS: dict[str, str] = {
     "torch_tp_plugin": _ENGINE,
     "megatron_lm_plugin": _ENGINE,
     "project_config": "give the functions that write files their paths",
-    "dynamo_backend": "call torch.compile(model) yourself before prepare()",
-    "dynamo_plugin": "call torch.compile(model) yourself before prepare()",
     "deepspeed_plugins": _ENGINE,
     "parallelism_config": _MESH,
 }

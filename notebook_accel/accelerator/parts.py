@@ -23,6 +23,7 @@ from notebook_accel.precision import registry as precisions
 from notebook_accel.precision.base import Precision
 from notebook_accel.strategies import registry as strategies
 from notebook_accel.strategies.base import Strategy
+from notebook_accel.strategies.compiling import TorchDynamoPlugin
 
 _NEWEST = "newest parts"
 _SET_UP = "set up"
@@ -38,6 +39,8 @@ ARGUMENTS = (
     "step_scheduler_with_optimizer",
     "kwargs_handlers",
     "gradient_accumulation_plugin",
+    "dynamo_backend",
+    "dynamo_plugin",
 )
 """The arguments of an `Accelerator` that `build` takes."""
 
@@ -70,6 +73,8 @@ def build(
     step_scheduler_with_optimizer: bool = True,
     kwargs_handlers: Iterable[KwargsHandler] | None = None,
     gradient_accumulation_plugin: Any = None,
+    dynamo_backend: Any = None,
+    dynamo_plugin: Any = None,
 ) -> Parts:
     """The parts for these arguments, with the process group joined; also what the state views show from now on."""
     given = handlers.collect(kwargs_handlers)
@@ -82,7 +87,13 @@ def build(
     loaders = _loaders(dataloader_config, split_batches, rng_types)
     progress = Progress()
     strategy = strategies.choose(process)(
-        process, precision, loaders, progress, wrapping=given.ddp, group=given.kwargs("group")
+        process,
+        precision,
+        loaders,
+        progress,
+        wrapping=given.ddp,
+        group=given.kwargs("group"),
+        compiling=_compiling(dynamo_backend, dynamo_plugin),
     )
     parts = Parts(
         process=process,
@@ -100,6 +111,20 @@ def build(
     process.attached[_NEWEST] = weakref.ref(parts)
     mark(process)
     return parts
+
+
+def _compiling(backend: Any, plugin: Any) -> TorchDynamoPlugin:
+    """What compiles models. Raises `ConfigError` when it is given in two ways."""
+    if plugin is None:
+        return TorchDynamoPlugin(backend=backend)
+    if not isinstance(plugin, TorchDynamoPlugin):
+        raise ArgumentTypeError(
+            f"`dynamo_plugin` is a {type(plugin).__module__}.{type(plugin).__name__}. Write "
+            "TorchDynamoPlugin(backend=...), imported from notebook_accel.utils."
+        )
+    if backend is not None:
+        raise ConfigError("`dynamo_backend` and `dynamo_plugin` are both given. Give the plugin only.")
+    return plugin
 
 
 def _loaders(given: Any, split_batches: bool | None, rng_types: Iterable[str] | None) -> LoaderOptions:

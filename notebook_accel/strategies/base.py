@@ -19,6 +19,7 @@ from notebook_accel.data.progress import Progress
 from notebook_accel.precision.base import Precision
 from notebook_accel.precision.forward import AutocastForward
 from notebook_accel.strategies import wrappers
+from notebook_accel.strategies.compiling import TorchDynamoPlugin
 from notebook_accel.strategies.options import DistributedDataParallelKwargs
 
 Role = Literal["model", "optimizer", "scheduler", "loader", "other"]
@@ -72,6 +73,7 @@ class Strategy:
         progress: Progress | None = None,
         wrapping: DistributedDataParallelKwargs | None = None,
         group: Mapping[str, Any] | None = None,
+        compiling: TorchDynamoPlugin | None = None,
     ) -> None:
         """`wrapping` is for models, `group` for the process group; None: torch's own settings."""
         self.process = process
@@ -80,6 +82,7 @@ class Strategy:
         self.progress = progress or Progress()
         self.wrapping = wrapping or DistributedDataParallelKwargs()
         self.group = dict(group or {})
+        self.compiling = compiling or TorchDynamoPlugin()
 
     @classmethod
     def kind(cls, device_type: str) -> str:
@@ -109,6 +112,7 @@ class Strategy:
     def _model(self, item: Item) -> torch.nn.Module:
         model = self.place(item.value) if item.place else item.value
         model = self.precision.apply(model, self.process.device.type)
+        model = self.compiling.compile(model)
         return model if item.evaluation else self.wrap(model)
 
     def _optimizer(self, item: Item, models: list[torch.nn.Module]) -> Optimizer:

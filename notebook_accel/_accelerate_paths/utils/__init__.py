@@ -13,6 +13,7 @@ from notebook_accel._accelerate_paths.utils.dataclasses import InitProcessGroupK
 from notebook_accel._accelerate_paths.utils.dataclasses import KwargsHandler as KwargsHandler
 from notebook_accel._accelerate_paths.utils.dataclasses import PrecisionType as PrecisionType
 from notebook_accel._accelerate_paths.utils.dataclasses import RNGType as RNGType
+from notebook_accel._accelerate_paths.utils.dataclasses import TorchDynamoPlugin as TorchDynamoPlugin
 from notebook_accel._accelerate_paths.utils.memory import find_executable_batch_size as find_executable_batch_size
 from notebook_accel._accelerate_paths.utils.memory import release_memory as release_memory
 from notebook_accel._accelerate_paths.utils.operations import broadcast as broadcast

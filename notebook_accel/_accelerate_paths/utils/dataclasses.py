@@ -9,5 +9,6 @@ from notebook_accel.comm.options import KwargsHandler as KwargsHandler
 from notebook_accel.data.options import DataLoaderConfiguration as DataLoaderConfiguration
 from notebook_accel.precision.options import AutocastKwargs as AutocastKwargs
 from notebook_accel.precision.options import GradScalerKwargs as GradScalerKwargs
+from notebook_accel.strategies.compiling import TorchDynamoPlugin as TorchDynamoPlugin
 from notebook_accel.strategies.options import DDPCommunicationHookType as DDPCommunicationHookType
 from notebook_accel.strategies.options import DistributedDataParallelKwargs as DistributedDataParallelKwargs
