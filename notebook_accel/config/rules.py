@@ -138,9 +138,9 @@ UNSUPPORTED: tuple[Rule, ...] = (
     ),
     Rule(
         ("mixed_precision",),
-        lambda config, machine: config.mixed_precision in ("fp16", "fp8"),
+        lambda config, machine: config.mixed_precision == "fp8",
         _because("mixed_precision", "is not supported yet."),
-        "Use 'bf16', or 'no'.",
+        "Use 'bf16', 'fp16', or 'no'.",
         NotYetError,
     ),
     Rule(

@@ -52,7 +52,7 @@ def notebook_launcher(
     Args:
         function: What each rank calls, with `args` (a tuple; tensors arrive on the CPU).
         num_processes: How many ranks on this machine; by default one for each GPU, or one on a machine without.
-        mixed_precision: What `Accelerator()` uses in the ranks: "no" or "bf16".
+        mixed_precision: What `Accelerator()` uses in the ranks: "no", "bf16" or "fp16".
         use_port: A TCP port for code in the ranks that reads MASTER_PORT; a free one if not given. With several
             machines, the port at `master_addr` (machine 0), where all meet.
         num_nodes, node_rank, rdzv_backend, rdzv_endpoint, rdzv_conf, rdzv_id: Several machines, each running this
