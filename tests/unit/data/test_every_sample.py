@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from batch_kinds import KINDS, Mapped, Stream, numbers_in
+from tests.unit.data.batch_kinds import KINDS, Mapped, Stream, numbers_in
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, IterableDataset

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from batch_kinds import Mapped, Stream
+from tests.unit.data.batch_kinds import Mapped, Stream
 from torch.utils.data import DataLoader
 
 from notebook_accel.comm import collectives

@@ -11,6 +11,7 @@ from torch._dynamo import OptimizedModule
 from notebook_accel import Accelerator
 from notebook_accel.comm import process as processes
 from notebook_accel.comm.process import Process
+from notebook_accel.config.load import resolve
 from notebook_accel.errors import ConfigError
 from notebook_accel.strategies.compiling import TorchDynamoPlugin
 
@@ -68,3 +69,9 @@ def test_settings() -> None:
         Accelerator(dynamo_backend="eager", dynamo_plugin=TorchDynamoPlugin(backend="eager"))
     with pytest.raises(ConfigError, match=r"is a builtins\.dict"):
         Accelerator(dynamo_plugin={})
+
+
+def test_the_configuration_of_the_launch() -> None:
+    processes.use(Process(config=resolve({"dynamo_backend": "eager"})))
+    assert isinstance(Accelerator().prepare(torch.nn.Linear(1, 1)), OptimizedModule)
+    assert not isinstance(Accelerator(dynamo_backend="no").prepare(torch.nn.Linear(1, 1)), OptimizedModule)
