@@ -19,7 +19,7 @@ from notebook_accel.data.options import DataLoaderConfiguration
 from notebook_accel.errors import CommError
 
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "data"))
-from batch_kinds import KINDS, Mapped, Stream, numbers_in
+from tests.unit.data.batch_kinds import KINDS, Mapped, Stream, numbers_in
 
 
 def configured(**options: Any) -> Accelerator:

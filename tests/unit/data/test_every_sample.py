@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.data.batch_kinds import KINDS, Mapped, Stream, numbers_in
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, IterableDataset
@@ -25,6 +24,7 @@ from notebook_accel.data.build import prepare_data_loader, skip_first_batches
 from notebook_accel.data.options import LoaderOptions
 from notebook_accel.data.progress import Progress
 from notebook_accel.errors import ConfigError
+from tests.unit.data.batch_kinds import KINDS, Mapped, Stream, numbers_in
 
 
 class Ranks:

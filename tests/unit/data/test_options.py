@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.data.batch_kinds import Mapped, Stream
 from torch.utils.data import DataLoader
 
 from notebook_accel.comm import collectives
@@ -18,6 +17,7 @@ from notebook_accel.data.loader import DataLoaderShard
 from notebook_accel.data.options import DataLoaderConfiguration, LoaderOptions
 from notebook_accel.data.progress import Progress
 from notebook_accel.errors import ArgumentTypeError, ConfigError
+from tests.unit.data.batch_kinds import Mapped, Stream
 
 
 def test_wrong_values() -> None:
