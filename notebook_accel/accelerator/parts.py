@@ -93,7 +93,7 @@ def build(
         progress,
         wrapping=given.ddp,
         group=given.kwargs("group"),
-        compiling=_compiling(dynamo_backend, dynamo_plugin),
+        compiling=_compiling(dynamo_backend, dynamo_plugin, config),
     )
     parts = Parts(
         process=process,
@@ -113,8 +113,16 @@ def build(
     return parts
 
 
-def _compiling(backend: Any, plugin: Any) -> TorchDynamoPlugin:
-    """What compiles models. Raises `ConfigError` when it is given in two ways."""
+def _compiling(backend: Any, plugin: Any, config: RunConfig) -> TorchDynamoPlugin:
+    """What compiles models: the arguments, else the configuration. Raises `ConfigError` for both arguments."""
+    if plugin is None and backend is None and config.dynamo_backend != "no":
+        return TorchDynamoPlugin(
+            backend=config.dynamo_backend,
+            mode=config.dynamo_mode,
+            fullgraph=config.dynamo_use_fullgraph,
+            dynamic=config.dynamo_use_dynamic or None,
+            use_regional_compilation=config.dynamo_use_regional_compilation,
+        )
     if plugin is None:
         return TorchDynamoPlugin(backend=backend)
     if not isinstance(plugin, TorchDynamoPlugin):
