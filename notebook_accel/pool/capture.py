@@ -44,7 +44,8 @@ def flush() -> None:
 def flush_files() -> None:
     """Write out what open files still hold: a process that ends by `os._exit` does not do it."""
     for item in gc.get_objects():
-        if isinstance(item, (io.TextIOWrapper, io.BufferedWriter)) and not item.closed:
+        # By its type: asking a weak proxy whose object is gone for its class raises.
+        if issubclass(type(item), (io.TextIOWrapper, io.BufferedWriter)) and not item.closed:
             with contextlib.suppress(OSError, ValueError):  # its pipe is closed, or it is detached
                 item.flush()
 

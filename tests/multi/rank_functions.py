@@ -124,11 +124,16 @@ def write_later(by_thread: str, kept_open: str) -> None:
     """Two ranks write the same: what counts is that it is there in the end."""
     import pathlib
     import threading
+    import weakref
 
     def write() -> None:
         time.sleep(0.5)
         pathlib.Path(by_thread).write_text("written")
 
+    class Gone:
+        """Something to point at."""
+
+    remembered["proxy"] = weakref.proxy(Gone())  # dead by now, as torch.compile leaves them
     threading.Thread(target=write).start()
     remembered["file"] = open(kept_open, "w")  # noqa: SIM115 - left open on purpose
     remembered["file"].write("kept open")
