@@ -23,8 +23,11 @@ from notebook_accel.comm import process as processes
 from notebook_accel.comm.process import BACKENDS, Process
 from notebook_accel.comm.where import last_collective
 from notebook_accel.config import environ
+from notebook_accel.config.schema import RunConfig
 
 LEAVE_SECONDS = 5.0
+
+RunConfig.model_rebuild()  # the checks of 133 options take 0.1 s to make: once in the host, not in every worker
 
 
 def enter(place: dict[str, Any]) -> Entered:
