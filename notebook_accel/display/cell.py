@@ -185,6 +185,3 @@ class Displays:
             self._screen.publish(tag, event.data, event.metadata, name, event.update)
         except Exception as error:  # noqa: BLE001 - whatever a front end does not take, the run goes on
             self._screen.note(f"{tag}… a display could not be shown ({type(error).__name__}: {error}).\n")
-
-
-CellOutput = CellView
