@@ -11,7 +11,7 @@ from tests.browser import lab as labs
 from tests.browser.lab import Lab, Notebook
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # ends with this folder: a browser starts helpers of its own at any time
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     if not labs.CHROMIUM.exists():
         pytest.skip(f"needs {labs.CHROMIUM}")
@@ -19,7 +19,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with labs.browser(tmp_path_factory.mktemp("chromium")) as context:
         yield context
@@ -42,4 +42,4 @@ def notebook(lab: Lab, browser: Any, request: pytest.FixtureRequest) -> Iterator
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> None:
-    """Not checked here: a browser starts and ends processes as it likes. All of it ends with the session."""
+    """Not checked here: a browser starts and ends processes as it likes. All of it ends with this folder's tests."""
