@@ -3,6 +3,7 @@
 from notebook_accel.accelerator.core import Accelerator
 from notebook_accel.accelerator.kinds import DistributedType, PrecisionType, RNGType
 from notebook_accel.accelerator.memory import find_executable_batch_size, release_memory
+from notebook_accel.accelerator.profiling import ProfileKwargs
 from notebook_accel.accelerator.state import AcceleratorState, GradientState, PartialState, is_initialized, reset_state
 from notebook_accel.accelerator.wrapped import AcceleratedOptimizer, AcceleratedScheduler
 
@@ -15,6 +16,7 @@ __all__ = [
     "GradientState",
     "PartialState",
     "PrecisionType",
+    "ProfileKwargs",
     "RNGType",
     "find_executable_batch_size",
     "is_initialized",

@@ -17,6 +17,7 @@ from notebook_accel.accelerator.kinds import DistributedType
 from notebook_accel.accelerator.loading import Loading
 from notebook_accel.accelerator.parts import old_spelling
 from notebook_accel.accelerator.prepared import Prepared
+from notebook_accel.accelerator.profiling import Profiling
 from notebook_accel.accelerator.ranks import Ranks
 from notebook_accel.accelerator.state import AcceleratorState, GradientState
 from notebook_accel.accelerator.tracking import Tracking
@@ -29,7 +30,7 @@ from notebook_accel.precision.options import AutocastKwargs
 from notebook_accel.strategies.wrappers import trigger_sync
 
 
-class Accelerator(Loading, Ranks, HandlerViews, Tracking):
+class Accelerator(Loading, Ranks, HandlerViews, Tracking, Profiling):
     """Runs one training loop on one device or on many: prepare the objects, and use `backward`.
 
     Names and order of the arguments are the peer's. An argument that is not built yet raises

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from notebook_accel.accelerator.profiling import ProfileKwargs
 from notebook_accel.comm.options import InitProcessGroupKwargs, KwargsHandler
 from notebook_accel.errors import ArgumentTypeError, ConfigError
 from notebook_accel.precision.options import AutocastKwargs, GradScalerKwargs
@@ -16,6 +17,7 @@ _KINDS: dict[type[KwargsHandler], str] = {
     GradScalerKwargs: "scaler",
     InitProcessGroupKwargs: "group",
     DistributedDataParallelKwargs: "ddp",
+    ProfileKwargs: "profile",
 }
 
 
@@ -27,6 +29,7 @@ class Handlers:
     scaler: GradScalerKwargs | None = None
     group: InitProcessGroupKwargs | None = None
     ddp: DistributedDataParallelKwargs | None = None
+    profile: ProfileKwargs | None = None
 
     def kwargs(self, name: str) -> dict[str, Any]:
         """The settings of one of them that differ from torch's own."""

@@ -29,7 +29,6 @@ METHODS: dict[str, str] = {
     "load_state": _STATE,
     "lomo_backward": "use backward() and an optimizer of torch.optim",
     "maybe_context_parallel": _MESH,
-    "profile": "use torch.profiler.profile()",
     "register_for_checkpointing": _STATE,
     "register_load_state_pre_hook": _STATE,
     "register_save_state_pre_hook": _STATE,

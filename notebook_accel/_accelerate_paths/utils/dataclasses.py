@@ -4,6 +4,7 @@ from notebook_accel.accelerator.accumulation import GradientAccumulationPlugin a
 from notebook_accel.accelerator.kinds import DistributedType as DistributedType
 from notebook_accel.accelerator.kinds import PrecisionType as PrecisionType
 from notebook_accel.accelerator.kinds import RNGType as RNGType
+from notebook_accel.accelerator.profiling import ProfileKwargs as ProfileKwargs
 from notebook_accel.comm.options import InitProcessGroupKwargs as InitProcessGroupKwargs
 from notebook_accel.comm.options import KwargsHandler as KwargsHandler
 from notebook_accel.data.options import DataLoaderConfiguration as DataLoaderConfiguration
