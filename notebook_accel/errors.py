@@ -13,7 +13,8 @@
     │   ├── RankDied (RuntimeError)            it ended without an answer: exit code or signal
     │   ├── RankTimeout (TimeoutError)         the call took longer than `timeout`
     │   └── NoInputError (RuntimeError)        `input()` or `breakpoint()` in a rank
-    └── CommError (RuntimeError)        a collective could not be done
+    ├── CommError (RuntimeError)        a collective could not be done
+    └── CheckpointError (RuntimeError)  a checkpoint could not be written, or is not whole; names the file
 
 An exception raised by the user's code in a rank arrives as an instance of *both* its own type and
 `RankError`, so `except ZeroDivisionError` and `except RankError` both catch it.
@@ -86,3 +87,7 @@ class NoInputError(RankError, RuntimeError):
 
 class CommError(NotebookAccelError, RuntimeError):
     """A collective operation could not be done, or ranks disagree about it."""
+
+
+class CheckpointError(NotebookAccelError, RuntimeError):
+    """A checkpoint could not be written, is incomplete or damaged, or does not fit; the text names the file."""
