@@ -16,6 +16,7 @@ from notebook_accel.accelerator.wrapped import AcceleratedOptimizer, Accelerated
 from notebook_accel.data.prepared import Prepared as PreparedLoader
 from notebook_accel.errors import ConfigError
 from notebook_accel.strategies.base import Item, Role
+from notebook_accel.strategies.engines import refuse_dummies
 
 # In this order: a prepared object is also of the kind that it was made from.
 ROLES: tuple[tuple[type | tuple[type, ...], Role], ...] = (
@@ -43,10 +44,13 @@ class Prepared:
             raise ConfigError(
                 f"`device_placement` has {len(places)} entries for {len(objects)} objects; use one for each."
             )
+        strategy = self._parts.strategy
+        if not strategy.capabilities.owns_backward:
+            refuse_dummies(objects, type(strategy).__name__.lower())
         default = self._parts.device_placement
         chosen = [default if place is None else place for place in places or [None] * len(objects)]
         bag = [Item(self._role(value), value, place, **how) for value, place in zip(objects, chosen)]
-        for item in self._parts.strategy.prepare(bag):
+        for item in strategy.prepare(bag):
             if item.role == "optimizer":
                 item.value = AcceleratedOptimizer(item.value, self._parts.accumulation, self._parts.precision.scaling)
         self._keep(bag)
