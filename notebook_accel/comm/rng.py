@@ -11,16 +11,20 @@ import torch
 from notebook_accel.comm import collectives
 from notebook_accel.comm import process as processes
 from notebook_accel.comm.process import Process
+from notebook_accel.config import environ
 from notebook_accel.errors import ConfigError
 
 KINDS = ("torch", "cuda", "generator")
+
+_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 
 
 def set_seed(seed: int, device_specific: bool = False, deterministic: bool = False) -> None:
     """Seed python's, numpy's and torch's random numbers (all devices).
 
-    `device_specific` adds the rank, so that ranks draw different numbers. `deterministic` makes torch
-    refuse operations that have no reproducible version.
+    `device_specific` adds the rank, so that ranks draw different numbers. `deterministic` makes torch compute the same
+    bits each time, and refuse operations that have no such version; it stays so until
+    `torch.use_deterministic_algorithms(False)`. On a GPU, call it before anything is computed there.
     """
     if device_specific:
         seed += processes.current().rank
@@ -28,7 +32,14 @@ def set_seed(seed: int, device_specific: bool = False, deterministic: bool = Fal
     numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)  # seeds every device that torch knows
     if deterministic:
-        torch.use_deterministic_algorithms(True)
+        _compute_the_same_bits()
+
+
+def _compute_the_same_bits() -> None:
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False  # it chooses by time, which is another each time
+    if processes.current().device.type == "cuda" and environ.get(_CUBLAS) is None:
+        environ.put(_CUBLAS, ":4096:8")  # else torch refuses every matrix product
 
 
 def synchronize_rng_state(
