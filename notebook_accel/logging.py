@@ -8,6 +8,9 @@ import sys
 from collections.abc import Callable, MutableMapping
 from typing import Any, NamedTuple
 
+from notebook_accel.config import accelerate_names, environ
+from notebook_accel.errors import ConfigError
+
 # Between the caller and the logger; before 3.11 Python counts its own `info()` too.
 _OWN_FRAMES = 2 if sys.version_info >= (3, 11) else 3
 
@@ -70,13 +73,26 @@ class MultiProcessAdapter(logging.LoggerAdapter):
 
 
 def get_logger(name: str, log_level: str | None = None) -> MultiProcessAdapter:
-    """A logger that writes once, not once for each rank; `log_level` such as "INFO" is set on it.
+    """A logger that writes once, not once for each rank.
+
+    `log_level` such as "INFO" is set on it; if it is not given, the one of the environment variable
+    ACCELERATE_LOG_LEVEL. Raises `ConfigError` for a level that logging does not know.
 
     Example:
         >>> logger = get_logger(__name__)
         >>> logger.warning("read by all", main_process_only=False, in_order=True)
     """
     logger = logging.getLogger(name)
-    if log_level is not None:
-        logger.setLevel(log_level.upper())
+    level = log_level or environ.get(accelerate_names.LOG_LEVEL)
+    if level:
+        _set_level(logger, level, "log_level" if log_level else accelerate_names.LOG_LEVEL)
     return MultiProcessAdapter(logger, {})
+
+
+def _set_level(logger: logging.Logger, level: str, source: str) -> None:
+    try:
+        logger.setLevel(level.upper())
+    except ValueError:
+        raise ConfigError(
+            f"`{source}={level}` is no level of logging. Use DEBUG, INFO, WARNING, ERROR or CRITICAL."
+        ) from None

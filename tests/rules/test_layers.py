@@ -14,8 +14,8 @@ LAYERS = {
     4: ("bigmodel", "checkpoint", "tracking"),
     3: ("strategies", "precision", "data"),
     2: ("comm", "pool", "display"),
-    1: ("config",),
-    0: ("errors", "logging"),
+    1: ("config", "logging"),
+    0: ("errors",),
 }
 LEVEL = {room: level for level, rooms in LAYERS.items() for room in rooms}
 ROOT_LEVEL = 8  # the package itself: it offers names from everywhere, so nothing inside imports it
@@ -27,6 +27,7 @@ SIDEWAYS = {
     ("strategies", "precision"): "precision",
     ("strategies", "data"): "data",
     ("display", "pool"): "pool.events",
+    ("logging", "config"): "config",
     ("_accelerate_paths", "cli"): "cli",
 }
 

@@ -10,6 +10,7 @@ import pytest
 import notebook_accel.comm.collectives
 from notebook_accel.comm import process as processes
 from notebook_accel.comm.process import Process
+from notebook_accel.errors import ConfigError
 from notebook_accel.logging import get_logger
 
 assert notebook_accel.comm.collectives  # it tells loggers where they are
@@ -47,3 +48,16 @@ def test_a_warning_once(caplog: pytest.LogCaptureFixture) -> None:
         logger.warning_once("only once")
     logger.warning("in order", main_process_only=False, in_order=True)
     assert caplog.messages == ["only once", "in order"]
+
+
+def test_the_level_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_LOG_LEVEL", "debug")
+    assert get_logger("level.of.environment").logger.level == logging.DEBUG
+    assert get_logger("level.of.call", "error").logger.level == logging.ERROR
+    monkeypatch.setenv("ACCELERATE_LOG_LEVEL", "loud")
+    with pytest.raises(ConfigError, match="`ACCELERATE_LOG_LEVEL=loud` is no level"):
+        get_logger("level.of.environment")
+    with pytest.raises(ConfigError, match="`log_level=quiet` is no level"):
+        get_logger("level.of.call", "quiet")
+    monkeypatch.setenv("ACCELERATE_LOG_LEVEL", "")
+    assert get_logger("without.level").logger.level == logging.NOTSET
