@@ -1,0 +1,97 @@
+"""The weights of a checkpoint, by name, wherever its files are: one file or shards, safetensors or torch's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from notebook_accel.bigmodel.mapped import SafetensorsMap, may_write
+from notebook_accel.checkpoint.files import read_object, weight_files
+from notebook_accel.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a weight before it is read."""
+
+    file: Path
+    dtype: torch.dtype
+    shape: torch.Size
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.shape.numel() * self.dtype.itemsize
+
+
+class Weights(Mapping[str, torch.Tensor]):
+    """Names and tensors of a checkpoint. Making it reads what is in the files, and none of the weights.
+
+    A tensor lies in its file (see `mapped`), so that getting it costs nothing. Raises `CheckpointError` for files
+    that are missing, damaged, truncated, or outside the folder of their index.
+    """
+
+    def __init__(self, location: str | os.PathLike[str]) -> None:
+        self.location = Path(location)
+        self.entries: dict[str, Entry] = {}
+        self._maps: dict[Path, SafetensorsMap] = {}
+        self._read: dict[Path, dict[str, torch.Tensor]] = {}
+        for file, listed in weight_files(location).items():
+            self._look_into(file, listed)
+
+    def _look_into(self, file: Path, listed: list[str] | None) -> None:
+        if file.suffix == ".safetensors":
+            known = self._maps[file] = SafetensorsMap(file)
+            names = listed if listed is not None else list(known.header)
+            _require(file, names, known.header)
+            self.entries.update({name: Entry(file, known.dtype(name), known.shape(name)) for name in names})
+        else:
+            tensors = self._torch_file(file)
+            names = listed if listed is not None else list(tensors)
+            _require(file, names, tensors)
+            self.entries.update({name: Entry(file, tensors[name].dtype, tensors[name].shape) for name in names})
+            self.close(file)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        file = self.entries[name].file
+        return self._maps[file].tensor(name) if file in self._maps else self._torch_file(file)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def close(self, file: Path) -> None:
+        """Let go of a torch file; it is opened again when a weight of it is asked for."""
+        self._read.pop(file, None)
+
+    def _torch_file(self, file: Path) -> dict[str, torch.Tensor]:
+        if file not in self._read:
+            found = _read_torch(file)
+            if not isinstance(found, Mapping):
+                raise CheckpointError(f"{file} holds a {type(found).__name__}, and no weights by name.")
+            self._read[file] = {name: item for name, item in found.items() if isinstance(item, torch.Tensor)}
+        return self._read[file]
+
+
+def _read_torch(file: Path) -> object:
+    """A torch file, mapped where its format and the limits of the process allow that, and read where not."""
+    if may_write():
+        try:
+            return read_object(file, mmap=True)
+        except CheckpointError as error:
+            # Files from before torch 1.6 are no archives and cannot be mapped.
+            if not isinstance(error.__cause__, RuntimeError):
+                raise
+    return read_object(file)
+
+
+def _require(file: Path, listed: list[str], found: Mapping[str, object]) -> None:
+    absent = [name for name in listed if name not in found]
+    if absent:
+        raise CheckpointError(f"{file} does not hold {absent[0]!r}, which its index says it does.")
