@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from notebook_accel.comm.options import InitProcessGroupKwargs
     from notebook_accel.comm.rng import set_seed, synchronize_rng_states
+    from notebook_accel.config.installed import is_rich_available
     from notebook_accel.data.build import skip_first_batches
     from notebook_accel.data.options import DataLoaderConfiguration
     from notebook_accel.errors import NotebookAccelError, RankError
@@ -53,6 +54,7 @@ _HOMES = {
     "debug_launcher": "notebook_accel.launch",
     "find_executable_batch_size": "notebook_accel.accelerator",
     "is_initialized": "notebook_accel.accelerator",
+    "is_rich_available": "notebook_accel.config.installed",
     "notebook_launcher": "notebook_accel.launch",
     "reset_state": "notebook_accel.accelerator",
     "set_seed": "notebook_accel.comm.rng",
@@ -79,6 +81,7 @@ __all__ = [
     "debug_launcher",
     "find_executable_batch_size",
     "is_initialized",
+    "is_rich_available",
     "notebook_launcher",
     "reset_state",
     "set_seed",
@@ -90,7 +93,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise _import_module("notebook_accel._accelerate_paths._later").missing(__name__, name)
     value = getattr(_import_module(_HOMES[name]), name)
     globals()[name] = value
     if name == "notebook_launcher":

@@ -40,7 +40,7 @@ TEMPLATES: dict[str, tuple[str, dict[str, Any]]] = {
         {"num_processes": 8, "mixed_precision": "bf16", "use_port": 29500},
     ),
     "fp8": (
-        f"fp8 with torchao. {LATER}",
+        "fp8 with torchao, on one GPU that multiplies in eight bits.",
         {"num_processes": 1, "mixed_precision": "fp8", "fp8_backend": "AO", "fp8_pad_inner_dim": True},
     ),
     "fsdp": (

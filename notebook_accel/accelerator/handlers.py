@@ -9,6 +9,7 @@ from typing import Any
 from notebook_accel.accelerator.profiling import ProfileKwargs
 from notebook_accel.comm.options import InitProcessGroupKwargs, KwargsHandler
 from notebook_accel.errors import ArgumentTypeError, ConfigError
+from notebook_accel.precision.eight import AORecipeKwargs, MSAMPRecipeKwargs, TERecipeKwargs
 from notebook_accel.precision.options import AutocastKwargs, GradScalerKwargs
 from notebook_accel.strategies.options import DistributedDataParallelKwargs
 
@@ -18,6 +19,9 @@ _KINDS: dict[type[KwargsHandler], str] = {
     InitProcessGroupKwargs: "group",
     DistributedDataParallelKwargs: "ddp",
     ProfileKwargs: "profile",
+    AORecipeKwargs: "fp8",
+    TERecipeKwargs: "fp8",
+    MSAMPRecipeKwargs: "fp8",
 }
 
 
@@ -30,6 +34,7 @@ class Handlers:
     group: InitProcessGroupKwargs | None = None
     ddp: DistributedDataParallelKwargs | None = None
     profile: ProfileKwargs | None = None
+    fp8: KwargsHandler | None = None
 
     def kwargs(self, name: str) -> dict[str, Any]:
         """The settings of one of them that differ from torch's own."""

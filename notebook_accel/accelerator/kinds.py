@@ -46,3 +46,77 @@ class RNGType(_Name):
     TORCH = "torch"
     CUDA = "cuda"
     GENERATOR = "generator"
+    XLA = "xla"
+    NPU = "npu"
+    XPU = "xpu"
+    MLU = "mlu"
+    SDAA = "sdaa"
+    MUSA = "musa"
+    HPU = "hpu"
+    NEURON = "neuron"
+
+
+class LoggerType(_Name):
+    """The trackers that can be named."""
+
+    ALL = "all"
+    AIM = "aim"
+    TENSORBOARD = "tensorboard"
+    WANDB = "wandb"
+    TRACKIO = "trackio"
+    COMETML = "comet_ml"
+    MLFLOW = "mlflow"
+    CLEARML = "clearml"
+    DVCLIVE = "dvclive"
+    SWANLAB = "swanlab"
+
+
+class ComputeEnvironment(_Name):
+    """Where a configuration file says that runs take place."""
+
+    LOCAL_MACHINE = "LOCAL_MACHINE"
+    AMAZON_SAGEMAKER = "AMAZON_SAGEMAKER"
+
+
+class SageMakerDistributedType(_Name):
+    """The kinds of set-ups on Amazon SageMaker."""
+
+    NO = "NO"
+    DATA_PARALLEL = "DATA_PARALLEL"
+    MODEL_PARALLEL = "MODEL_PARALLEL"
+
+
+class FP8BackendType(_Name):
+    """The packages that train in fp8."""
+
+    NO = "NO"
+    TE = "TE"
+    MSAMP = "MSAMP"
+    AO = "AO"
+
+
+class DynamoBackend(_Name):
+    """The names of compilers that configuration files have; torch may know others."""
+
+    NO = "NO"
+    EAGER = "EAGER"
+    AOT_EAGER = "AOT_EAGER"
+    INDUCTOR = "INDUCTOR"
+    AOT_TS_NVFUSER = "AOT_TS_NVFUSER"
+    NVPRIMS_NVFUSER = "NVPRIMS_NVFUSER"
+    CUDAGRAPHS = "CUDAGRAPHS"
+    OFI = "OFI"
+    FX2TRT = "FX2TRT"
+    ONNXRT = "ONNXRT"
+    TENSORRT = "TENSORRT"
+    AOT_TORCHXLA_TRACE_ONCE = "AOT_TORCHXLA_TRACE_ONCE"
+    TORCHXLA_TRACE_ONCE = "TORCHXLA_TRACE_ONCE"
+    TVM = "TVM"
+    HPU_BACKEND = "HPU_BACKEND"
+    NEURON = "NEURON"
+
+
+TORCH_DISTRIBUTED_OPERATION_TYPES = [
+    f"MULTI_{name}" for name in ("GPU", "NPU", "MLU", "MUSA", "XPU", "CPU", "HPU", "SDAA", "NEURON")
+] + ["FSDP", "DEEPSPEED", "MEGATRON_LM"]
+"""The set-ups whose ranks talk through torch."""

@@ -83,7 +83,9 @@ def build(
     if config.cpu:
         process = process.on_cpu()
     kind = process.device.type
-    precision = precisions.choose(config, kind, autocast=given.kwargs("autocast"), scaler=given.kwargs("scaler"))
+    precision = precisions.choose(
+        config, kind, given.fp8, autocast=given.kwargs("autocast"), scaler=given.kwargs("scaler")
+    )
     loaders = _loaders(dataloader_config, split_batches, rng_types)
     progress = Progress()
     strategy = strategies.choose(process)(
@@ -102,7 +104,11 @@ def build(
         strategy=strategy,
         loaders=loaders,
         progress=progress,
-        accumulation=Accumulation.of(gradient_accumulation_steps, gradient_accumulation_plugin, progress),
+        accumulation=Accumulation.of(
+            _micro_steps(gradient_accumulation_steps, gradient_accumulation_plugin, config),
+            gradient_accumulation_plugin,
+            progress,
+        ),
         handlers=given,
         device_placement=device_placement,
         step_scheduler_with_optimizer=step_scheduler_with_optimizer,
@@ -113,18 +119,21 @@ def build(
     return parts
 
 
+def _micro_steps(given: int, plugin: Any, config: RunConfig) -> int:
+    """How many micro-steps: what the starter said wins over the argument, so that a run can be fitted to a machine."""
+    return given if plugin is not None else config.gradient_accumulation_steps or given
+
+
 def _compiling(backend: Any, plugin: Any, config: RunConfig) -> TorchDynamoPlugin:
     """What compiles models: the arguments, else the configuration. Raises `ConfigError` for both arguments."""
-    if plugin is None and backend is None and config.dynamo_backend != "no":
+    if plugin is None:
         return TorchDynamoPlugin(
-            backend=config.dynamo_backend,
+            backend=config.dynamo_backend if backend is None else backend,
             mode=config.dynamo_mode,
             fullgraph=config.dynamo_use_fullgraph,
             dynamic=config.dynamo_use_dynamic or None,
             use_regional_compilation=config.dynamo_use_regional_compilation,
         )
-    if plugin is None:
-        return TorchDynamoPlugin(backend=backend)
     if not isinstance(plugin, TorchDynamoPlugin):
         raise ArgumentTypeError(
             f"`dynamo_plugin` is a {type(plugin).__module__}.{type(plugin).__name__}. Write "

@@ -137,20 +137,6 @@ UNSUPPORTED: tuple[Rule, ...] = (
         NotYetError,
     ),
     Rule(
-        ("mixed_precision",),
-        lambda config, machine: config.mixed_precision == "fp8",
-        _because("mixed_precision", "is not supported yet."),
-        "Use 'bf16', 'fp16', or 'no'.",
-        NotYetError,
-    ),
-    Rule(
-        ("dynamo_backend",),
-        lambda config, machine: config.dynamo_backend != "no",
-        _because("dynamo_backend", "is not supported yet."),
-        "Call torch.compile on the model yourself, and use 'no' here.",
-        NotYetError,
-    ),
-    Rule(
         ("mpirun_hostfile",),
         lambda config, machine: config.mpirun_hostfile is not None,
         _because("mpirun_hostfile", "is not supported yet."),
@@ -178,6 +164,12 @@ UNSUPPORTED: tuple[Rule, ...] = (
 )
 
 FITTING: tuple[Rule, ...] = (
+    Rule(
+        ("mixed_precision", "cpu"),
+        lambda config, machine: config.mixed_precision == "fp8" and uses_cpu(config, machine),
+        _because("mixed_precision", "needs GPUs that multiply in eight bits; this run uses the CPU."),
+        "Use 'bf16', 'fp16', or 'no'.",
+    ),
     Rule(
         ("gpu_ids",),
         lambda config, machine: _bad_ids(config.gpu_ids),

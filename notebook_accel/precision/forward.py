@@ -47,6 +47,10 @@ class AutocastForward:
         if installed._inner is not None:
             model.forward = installed._inner
 
+    def of(self, model: torch.nn.Module) -> AutocastForward:
+        """The same for `model`."""
+        return AutocastForward(model, self._device_type, self._dtype, self._inner, self._settings)
+
     @property
     def __wrapped__(self) -> Callable[..., Any]:
         """The forward underneath (libraries read its signature)."""

@@ -17,7 +17,6 @@ from notebook_accel.data.build import prepare_data_loader
 from notebook_accel.data.options import LoaderOptions
 from notebook_accel.data.progress import Progress
 from notebook_accel.precision.base import Precision
-from notebook_accel.precision.forward import AutocastForward
 from notebook_accel.strategies import wrappers
 from notebook_accel.strategies.compiling import TorchDynamoPlugin
 from notebook_accel.strategies.options import DistributedDataParallelKwargs
@@ -82,7 +81,7 @@ class Strategy:
         self.progress = progress or Progress()
         self.wrapping = wrapping or DistributedDataParallelKwargs()
         self.group = dict(group or {})
-        self.compiling = compiling or TorchDynamoPlugin()
+        self.compiling = compiling or TorchDynamoPlugin(backend="no")
 
     @classmethod
     def kind(cls, device_type: str) -> str:
@@ -173,10 +172,7 @@ class Strategy:
         self, model: torch.nn.Module, *, keep_precision: bool = True, keep_compiled: bool = True
     ) -> torch.nn.Module:
         """The model inside the wrappers; optionally also without the precision's forward and without torch.compile."""
-        inner = wrappers.unwrap(model, keep_compiled=keep_compiled)
-        if not keep_precision:
-            AutocastForward.remove(wrappers.unwrap(inner, keep_compiled=False))
-        return inner
+        return wrappers.extract_model_from_parallel(model, keep_precision, keep_compiled)
 
     def model_state(self, model: torch.nn.Module) -> dict[str, Any]:
         """The whole state of `model`, on every rank, by the names of the unwrapped model."""

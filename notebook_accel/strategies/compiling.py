@@ -9,12 +9,25 @@ import torch
 from torch._dynamo import OptimizedModule
 
 from notebook_accel.comm.options import KwargsHandler
+from notebook_accel.config.load import resolve
 from notebook_accel.errors import ConfigError
+
+_OPTIONS = {
+    "backend": "dynamo_backend",
+    "mode": "dynamo_mode",
+    "fullgraph": "dynamo_use_fullgraph",
+    "dynamic": "dynamo_use_dynamic",
+    "use_regional_compilation": "dynamo_use_regional_compilation",
+}
+"""The fields, and the options that they come from."""
 
 
 @dataclass
 class TorchDynamoPlugin(KwargsHandler):
-    """Settings of `torch.compile`; without a `backend`, or with "no", models are left as they are.
+    """Settings of `torch.compile`; with the `backend` "no", models are left as they are.
+
+    What is not given comes from the environment (ACCELERATE_DYNAMO_BACKEND, _MODE, _USE_FULLGRAPH, _USE_DYNAMIC,
+    _USE_REGIONAL_COMPILATION), else it is torch's own.
 
     `use_regional_compilation` compiles the blocks that a model repeats (in a `ModuleList`) instead of the whole:
     much sooner ready, and nearly as fast.
@@ -29,6 +42,10 @@ class TorchDynamoPlugin(KwargsHandler):
     use_regional_compilation: bool | None = None
 
     def __post_init__(self) -> None:
+        said = resolve({})
+        for name, option in _OPTIONS.items():
+            if getattr(self, name) is None and said.source(option).kind != "default":
+                setattr(self, name, getattr(said, option))
         name = str(getattr(self.backend, "value", self.backend) or "no").lower()
         known = [] if name == "no" else torch._dynamo.list_backends(exclude_tags=())  # loads them: slow
         if name not in ("no", *known):
@@ -46,13 +63,24 @@ class TorchDynamoPlugin(KwargsHandler):
             return model
         settings = {name: value for name, value in self.to_dict().items() if value is not None}
         regional = settings.pop("use_regional_compilation", False)
-        blocks = _repeated(model) if regional else []
-        for block in blocks:
-            block.compile(**settings)  # in place: names of parameters stay
-        if blocks:
-            return model
+        if regional:
+            return compile_regions(model, **settings)
         compiled: Any = torch.compile(model, **settings)
         return cast(torch.nn.Module, compiled)
+
+
+def compile_regions(module: torch.nn.Module, **compile_kwargs: Any) -> torch.nn.Module:
+    """`module`, whose repeated blocks (in a `ModuleList`) are compiled in place; all of it, where nothing repeats.
+
+    Much sooner ready than compiling all of it, and nearly as fast. Names of parameters stay.
+    """
+    blocks = _repeated(module)
+    for block in blocks:
+        block.compile(**compile_kwargs)
+    if blocks:
+        return module
+    compiled: Any = torch.compile(module, **compile_kwargs)
+    return cast(torch.nn.Module, compiled)
 
 
 def _repeated(model: torch.nn.Module) -> list[torch.nn.Module]:

@@ -82,7 +82,7 @@ def test_choose_save_launch_and_stop(notebook, lab):
 
     # An invalid pair is refused, and the control goes back.
     page.get_by_label("Mixed precision").select_option("fp8")
-    message(page, "not supported yet. Use 'bf16', 'fp16', or 'no'.")
+    message(page, "this run uses the CPU. Use 'bf16', 'fp16', or 'no'.")
     assert page.get_by_label("Mixed precision").evaluate("it => it.selectedOptions[0].label") == "bf16"
     picture(page, "panel-refused")
 

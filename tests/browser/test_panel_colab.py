@@ -49,7 +49,7 @@ def test_choose_launch_and_stop(old_lab, browser):
     processes.press("Tab")
     message(page, "Ready: 2 CPU processes")
     page.get_by_label("Mixed precision").select_option("fp8")
-    message(page, "not supported yet. Use 'bf16', 'fp16', or 'no'.")
+    message(page, "this run uses the CPU. Use 'bf16', 'fp16', or 'no'.")
     button(page, "Save").click()
     message(page, "Saved ")
     assert "num_processes: 2" in (old_lab.folder / "hf/notebook_accel/default_config.yaml").read_text()

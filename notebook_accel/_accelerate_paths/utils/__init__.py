@@ -1,39 +1,62 @@
-"""`accelerate.utils`."""
+"""`accelerate.utils`: where each name is; a dot before the place says that it is one of the modules here."""
 
-from notebook_accel._accelerate_paths.utils.dataclasses import AutocastKwargs as AutocastKwargs
-from notebook_accel._accelerate_paths.utils.dataclasses import DataLoaderConfiguration as DataLoaderConfiguration
-from notebook_accel._accelerate_paths.utils.dataclasses import DDPCommunicationHookType as DDPCommunicationHookType
-from notebook_accel._accelerate_paths.utils.dataclasses import (
-    DistributedDataParallelKwargs as DistributedDataParallelKwargs,
+from notebook_accel._accelerate_paths._names import table as _table
+
+__getattr__, __dir__ = _table(
+    __name__,
+    {
+        ".ao": "convert_model_to_fp8_ao filter_first_and_last_linear_layers has_ao_layers",
+        ".constants": (
+            "MITA_PROFILING_AVAILABLE_PYTORCH_VERSION PROFILE_PATTERN_NAME TORCH_DISTRIBUTED_OPERATION_TYPES "
+            "XPU_PROFILING_AVAILABLE_PYTORCH_VERSION"
+        ),
+        ".dataclasses": (
+            "AORecipeKwargs AutocastKwargs ComputeEnvironment DDPCommunicationHookType DataLoaderConfiguration "
+            "DistributedDataParallelKwargs DistributedType DynamoBackend FP8RecipeKwargs GradScalerKwargs "
+            "GradientAccumulationPlugin InitProcessGroupKwargs KwargsHandler LoggerType MSAMPRecipeKwargs "
+            "PrecisionType ProfileKwargs RNGType SageMakerDistributedType TERecipeKwargs "
+            "TensorInformation TorchDynamoPlugin"
+        ),
+        ".environment": (
+            "are_libraries_initialized check_cuda_fp8_capability check_cuda_p2p_ib_support clear_environment "
+            "convert_dict_to_env_variables get_cpu_distributed_information get_current_device_type get_gpu_info "
+            "get_int_from_env parse_choice_from_env parse_flag_from_env patch_environment "
+            "purge_accelerate_environment set_numa_affinity str_to_bool"
+        ),
+        ".imports": (
+            "is_4bit_bnb_available is_8bit_bnb_available is_aim_available is_amdsmi_available is_bf16_available "
+            "is_bitsandbytes_multi_backend_available is_bnb_available is_boto3_available is_clearml_available "
+            "is_comet_ml_available is_cuda_available is_datasets_available is_deepspeed_available "
+            "is_dvclive_available is_fp16_available is_fp8_available is_habana_gaudi1 is_hpu_available "
+            "is_import_timer_available is_lomo_available is_matplotlib_available is_megatron_lm_available "
+            "is_mlflow_available is_mlu_available is_mps_available is_msamp_available is_musa_available "
+            "is_neuron_available is_npu_available is_pandas_available is_peft_available is_pippy_available "
+            "is_pynvml_available is_pytest_available is_rich_available is_rocm_available is_sagemaker_available "
+            "is_schedulefree_available is_sdaa_available is_swanlab_available is_tensorboard_available "
+            "is_timm_available is_torch_xla_available is_torchao_available is_torchdata_available "
+            "is_torchdata_stateful_dataloader_available is_torchvision_available is_trackio_available "
+            "is_transformer_engine_available is_transformer_engine_mxfp8_available is_transformers_available "
+            "is_triton_available is_wandb_available is_weights_only_available is_xccl_available is_xpu_available "
+            "torchao_required"
+        ),
+        ".memory": "find_executable_batch_size release_memory",
+        ".modeling": "get_grad_scaler get_mixed_precision_context_manager is_peft_model",
+        ".operations": (
+            "broadcast broadcast_object_list concatenate convert_outputs_to_fp32 "
+            "convert_to_fp32 copy_tensor_to_devices find_batch_size find_device gather gather_object "
+            "get_data_structure honor_type ignorant_find_batch_size initialize_tensors is_namedtuple "
+            "is_tensor_information is_torch_tensor listify pad_across_processes pad_input_tensors "
+            "recursively_apply reduce send_to_device slice_tensors"
+        ),
+        ".other": (
+            "check_os_kernel compile_regions convert_bytes extract_model_from_parallel get_model_tp_size "
+            "get_module_children_bottom_up get_pretty_name has_compiled_regions is_compiled_module "
+            "is_port_in_use merge_dicts model_has_dtensor recursive_getattr wait_for_everyone"
+        ),
+        ".random": "set_seed synchronize_rng_state synchronize_rng_states",
+        ".tqdm": "tqdm",
+        ".transformer_engine": "has_transformer_engine_layers",
+        ".versions": "compare_versions is_torch_version",
+        "notebook_accel.config.basic": "write_basic_config",
+    },
 )
-from notebook_accel._accelerate_paths.utils.dataclasses import DistributedType as DistributedType
-from notebook_accel._accelerate_paths.utils.dataclasses import GradientAccumulationPlugin as GradientAccumulationPlugin
-from notebook_accel._accelerate_paths.utils.dataclasses import GradScalerKwargs as GradScalerKwargs
-from notebook_accel._accelerate_paths.utils.dataclasses import InitProcessGroupKwargs as InitProcessGroupKwargs
-from notebook_accel._accelerate_paths.utils.dataclasses import KwargsHandler as KwargsHandler
-from notebook_accel._accelerate_paths.utils.dataclasses import PrecisionType as PrecisionType
-from notebook_accel._accelerate_paths.utils.dataclasses import RNGType as RNGType
-from notebook_accel._accelerate_paths.utils.dataclasses import TorchDynamoPlugin as TorchDynamoPlugin
-from notebook_accel._accelerate_paths.utils.memory import find_executable_batch_size as find_executable_batch_size
-from notebook_accel._accelerate_paths.utils.memory import release_memory as release_memory
-from notebook_accel._accelerate_paths.utils.operations import broadcast as broadcast
-from notebook_accel._accelerate_paths.utils.operations import broadcast_object_list as broadcast_object_list
-from notebook_accel._accelerate_paths.utils.operations import concatenate as concatenate
-from notebook_accel._accelerate_paths.utils.operations import convert_to_fp32 as convert_to_fp32
-from notebook_accel._accelerate_paths.utils.operations import find_batch_size as find_batch_size
-from notebook_accel._accelerate_paths.utils.operations import find_device as find_device
-from notebook_accel._accelerate_paths.utils.operations import gather as gather
-from notebook_accel._accelerate_paths.utils.operations import gather_object as gather_object
-from notebook_accel._accelerate_paths.utils.operations import ignorant_find_batch_size as ignorant_find_batch_size
-from notebook_accel._accelerate_paths.utils.operations import is_torch_tensor as is_torch_tensor
-from notebook_accel._accelerate_paths.utils.operations import listify as listify
-from notebook_accel._accelerate_paths.utils.operations import pad_across_processes as pad_across_processes
-from notebook_accel._accelerate_paths.utils.operations import pad_input_tensors as pad_input_tensors
-from notebook_accel._accelerate_paths.utils.operations import recursively_apply as recursively_apply
-from notebook_accel._accelerate_paths.utils.operations import reduce as reduce
-from notebook_accel._accelerate_paths.utils.operations import send_to_device as send_to_device
-from notebook_accel._accelerate_paths.utils.operations import slice_tensors as slice_tensors
-from notebook_accel._accelerate_paths.utils.random import set_seed as set_seed
-from notebook_accel._accelerate_paths.utils.random import synchronize_rng_state as synchronize_rng_state
-from notebook_accel._accelerate_paths.utils.random import synchronize_rng_states as synchronize_rng_states
-from notebook_accel.comm.collectives import wait_for_everyone as wait_for_everyone

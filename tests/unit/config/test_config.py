@@ -7,7 +7,7 @@ import pytest
 
 from notebook_accel.config import environ, load, rules
 from notebook_accel.config.schema import Machine, RunConfig
-from notebook_accel.errors import ArgumentTypeError, ConfigError, NotYetError
+from notebook_accel.errors import ArgumentTypeError, ConfigError
 
 CPU = Machine(cpus=2)
 TWO_GPUS = Machine(cpus=8, devices=("H200", "H200"), device_kind="cuda")
@@ -91,8 +91,10 @@ def test_rules():
         rules.check(load.resolve({"num_processes": 4}), TWO_GPUS)
     rules.check(load.resolve({"num_processes": 4, "cpu": True}), TWO_GPUS)
     rules.check(load.resolve({"num_processes": 4}), CPU)
-    with pytest.raises(NotYetError, match="fp8"):
+    with pytest.raises(ConfigError, match=r"fp8.*multiply in eight bits; this run uses the CPU\. Use 'bf16'"):
         rules.check(load.resolve({"mixed_precision": "fp8"}), CPU)
+    rules.check(load.resolve({"mixed_precision": "fp8"}), TWO_GPUS)
+    rules.check(load.resolve({"dynamo_backend": "eager"}), CPU)
     assert rules.count(load.resolve({}), TWO_GPUS) == 2
     assert rules.count(load.resolve({}), CPU) == 1
 

@@ -113,6 +113,7 @@ def test_an_invalid_pair_is_refused_at_once_with_the_cure(panel):
     assert re.search("Use 2, or <code[^>]*>cpu=True</code> to rehearse", one._view.message.value)
     control(one, "num_processes").widget.value = "many"
     assert "whole number" in one._view.message.value
+    one.cpu = True
     control(one, "mixed_precision").widget.value = "fp8"
     assert control(one, "mixed_precision").widget.value == "no"
 

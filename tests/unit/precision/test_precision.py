@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from notebook_accel.config.load import resolve
-from notebook_accel.errors import NotYetError
-from notebook_accel.precision import registry
+from notebook_accel.errors import ConfigError, NotYetError
+from notebook_accel.precision import eight, registry
 from notebook_accel.precision.base import Precision
+from notebook_accel.precision.eight import AORecipeKwargs, FP8RecipeKwargs, TERecipeKwargs
 from notebook_accel.precision.forward import AutocastForward
 from notebook_accel.precision.half import Bfloat16
 
@@ -108,6 +109,32 @@ def test_a_prepared_model_is_freed_at_once() -> None:
         gc.enable()
 
 
-def test_what_is_not_built_is_refused() -> None:
-    with pytest.raises(NotYetError, match=r"mixed_precision='fp8'.*from the call"):
-        registry.choose(resolve({"mixed_precision": "fp8"}))
+def test_fp8_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = resolve({"mixed_precision": "fp8"})
+    with pytest.raises(NotYetError, match=r"TERecipeKwargs is not supported yet. Use AORecipeKwargs\(\)"):
+        registry.choose(asked, recipe=TERecipeKwargs())
+    with pytest.raises(NotYetError, match="MSAMPRecipeKwargs"):
+        registry.choose(resolve({"mixed_precision": "fp8", "fp8_backend": "MSAMP"}))
+    monkeypatch.setattr(eight, "is_torchao_available", lambda: False)
+    with pytest.raises(ConfigError, match=r"needs torchao\. Install it"):
+        registry.choose(asked)
+    monkeypatch.setattr(eight, "is_torchao_available", lambda: True)
+    with pytest.raises(ConfigError, match=r'not possible on this device \(cpu\).*Use "bf16", or rehearse'):
+        registry.choose(asked)
+
+
+def test_recipes_check_their_values() -> None:
+    with pytest.raises(ConfigError, match="use one of HYBRID, E4M3, E5M2"):
+        TERecipeKwargs(fp8_format="E3M4")
+    with pytest.raises(ConfigError, match="`opt_level='O9'` cannot be"):
+        FP8RecipeKwargs(opt_level="O9")
+    assert AORecipeKwargs(pad_inner_dim=True).to_kwargs() == {"pad_inner_dim": True}
+
+
+def test_which_layers_compute_in_eight_bits() -> None:
+    sizes = [(16, 32), (32, 32), (32, 20), (20, 32), (32, 16)]
+    model = torch.nn.Sequential(*(torch.nn.Linear(*size) for size in sizes))
+    ends = eight.find_first_last_linear_layers(model)
+    chosen = [name for name, part in model.named_children() if eight.filter_linear_layers(part, name, ends)]
+    assert chosen == ["1"]  # neither first nor last, and sizes that are multiples of 16
+    assert eight.find_first_last_linear_layers(torch.nn.ReLU()) == (None, None)

@@ -1,0 +1,88 @@
+"""Names of the peer's modules that this version does not have, each with what to do meanwhile.
+
+The list only shrinks; a test holds it against the real package and against what is here.
+"""
+
+from __future__ import annotations
+
+from notebook_accel.errors import NotYetError
+
+_ENGINE = "leave it out: the model trains with DistributedDataParallel"
+_MESH = "leave it out: all ranks are data parallel"
+_BIG = "load the model on one device"
+_WEIGHTS = "save a state_dict() with accelerator.save() on the main process, and torch.load it"
+_STARTING = "start ranks with notebook_launcher(), or scripts with `notebook-accel launch`"
+_EIGHT = 'use mixed_precision="fp8", which trains with torchao'
+_TRACKERS = 'use log_with="tensorboard" or "jsonl", or a GeneralTracker of your own'
+_PIPELINE = "use torch.distributed.pipelining"
+
+_BY_HINT: tuple[tuple[str, str], ...] = (
+    (
+        _ENGINE,
+        """
+        DeepSpeedPlugin DeepSpeedSequenceParallelConfig DeepSpeedEngineWrapper DeepSpeedOptimizerWrapper
+        DeepSpeedSchedulerWrapper GatheredParameters compile_regions_deepspeed
+        get_active_deepspeed_plugin
+        FullyShardedDataParallelPlugin compile_regions_fsdp2 disable_fsdp_ram_efficient_loading
+        enable_fsdp_ram_efficient_loading ensure_weights_retied fsdp2_apply_ac fsdp2_canonicalize_names
+        fsdp2_load_full_state_dict fsdp2_prepare_model fsdp2_switch_optimizer_parameters get_fsdp2_grad_scaler
+        load_fsdp_model load_fsdp_optimizer merge_fsdp_weights save_fsdp_model save_fsdp_optimizer
+        AbstractTrainStep BertTrainStep GPTTrainStep MegatronLMDummyDataLoader MegatronLMDummyScheduler
+        MegatronLMPlugin T5TrainStep add_model_config_to_megatron_parser avg_losses_across_data_parallel_group
+        """,
+    ),
+    (
+        _MESH,
+        """
+        ParallelismConfig TorchContextParallelConfig TorchTensorParallelConfig TorchTensorParallelPlugin
+        """,
+    ),
+    (
+        _BIG,
+        """
+        AlignDevicesHook LayerwiseCastingHook ModelHook SequentialHook add_hook_to_module attach_align_device_hook
+        attach_align_device_hook_on_blocks attach_execution_device_hook attach_layerwise_casting_hooks cpu_offload
+        cpu_offload_with_hook disk_offload dispatch_model init_empty_weights init_on_device infer_auto_device_map
+        load_checkpoint_and_dispatch load_checkpoint_in_model remove_hook_from_module remove_hook_from_submodules
+        BnbQuantizationConfig CustomDtype OffloadedWeightsLoader PrefixedDataset align_module_device
+        calculate_maximum_sizes check_device_map check_tied_parameters_in_config
+        check_tied_parameters_on_same_device compute_module_sizes convert_file_size_to_int dtype_byte_size
+        extract_submodules_state_dict find_tied_parameters get_balanced_memory get_max_layer_size get_max_memory
+        has_4bit_bnb_layers has_offloaded_params id_tensor_storage load_and_quantize_model load_offloaded_weight
+        load_offloaded_weights load_state_dict named_module_tensors offload_state_dict offload_weight
+        retie_parameters save_offload_index set_module_tensor_to_device
+        """,
+    ),
+    (
+        _WEIGHTS,
+        """
+        MODEL_NAME OPTIMIZER_NAME ProjectConfiguration RNG_STATE_NAME SAFE_MODEL_NAME SAFE_WEIGHTS_INDEX_NAME
+        SAFE_WEIGHTS_NAME SAFE_WEIGHTS_PATTERN_NAME SAMPLER_NAME SCALER_NAME SCHEDULER_NAME WEIGHTS_INDEX_NAME
+        WEIGHTS_NAME WEIGHTS_PATTERN_NAME clean_state_dict_for_safetensors load save
+        """,
+    ),
+    (
+        _STARTING,
+        """
+        PrepareForLaunch TORCH_LAUNCH_PARAMS prepare_deepspeed_cmd_env prepare_multi_gpu_env
+        prepare_sagemager_args_inputs prepare_simple_launcher_cmd_env prepare_tpu install_xla
+        """,
+    ),
+    (_PIPELINE, "prepare_pippy"),
+    (_EIGHT, "apply_fp8_autowrap contextual_fp8_autocast convert_model deepspeed_required"),
+    (_TRACKERS, "AimTracker CometMLTracker ClearMLTracker DVCLiveTracker SwanLabTracker TrackioTracker"),
+    ("make padded tensors of nested ones with torch.nested.to_padded_tensor()", "CannotPadNestedTensorWarning"),
+)
+
+LATER: dict[str, str] = {name: hint for hint, names in _BY_HINT for name in names.split()}
+
+
+class NotYetImport(NotYetError, ImportError):
+    """A name that is not there yet; an ImportError too, so that code which can do without it does."""
+
+
+def missing(module: str, name: str) -> Exception:
+    """The error for a name that the module called `module` does not have."""
+    if name not in LATER:
+        return AttributeError(f"module {module!r} has no attribute {name!r}")
+    return NotYetImport(f"`{module}.{name}` is not supported yet. Meanwhile: {LATER[name]}.")

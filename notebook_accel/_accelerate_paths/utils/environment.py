@@ -1,0 +1,20 @@
+"""`accelerate.utils.environment`."""
+
+from notebook_accel.comm.available import get_current_device_type as get_current_device_type
+from notebook_accel.comm.hardware import CPUInformation as CPUInformation
+from notebook_accel.comm.hardware import check_cuda_fp8_capability as check_cuda_fp8_capability
+from notebook_accel.comm.hardware import check_cuda_p2p_ib_support as check_cuda_p2p_ib_support
+from notebook_accel.comm.hardware import get_cpu_distributed_information as get_cpu_distributed_information
+from notebook_accel.comm.hardware import get_driver_version as get_driver_version
+from notebook_accel.comm.hardware import get_gpu_info as get_gpu_info
+from notebook_accel.comm.hardware import override_numa_affinity as override_numa_affinity
+from notebook_accel.comm.hardware import set_numa_affinity as set_numa_affinity
+from notebook_accel.config.tools import are_libraries_initialized as are_libraries_initialized
+from notebook_accel.config.variables import clear_environment as clear_environment
+from notebook_accel.config.variables import convert_dict_to_env_variables as convert_dict_to_env_variables
+from notebook_accel.config.variables import get_int_from_env as get_int_from_env
+from notebook_accel.config.variables import parse_choice_from_env as parse_choice_from_env
+from notebook_accel.config.variables import parse_flag_from_env as parse_flag_from_env
+from notebook_accel.config.variables import patch_environment as patch_environment
+from notebook_accel.config.variables import purge_accelerate_environment as purge_accelerate_environment
+from notebook_accel.config.variables import str_to_bool as str_to_bool

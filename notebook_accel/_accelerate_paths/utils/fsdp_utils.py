@@ -1,0 +1,5 @@
+"""`accelerate.utils.fsdp_utils`."""
+
+from notebook_accel._accelerate_paths._names import table as _table
+
+__getattr__, __dir__ = _table(__name__, {})

@@ -1,0 +1,3 @@
+"""`accelerate.utils.tqdm`."""
+
+from notebook_accel.accelerator.bars import tqdm as tqdm
