@@ -7,12 +7,15 @@ ends the process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+
+from notebook_accel.comm import control as controls
+from notebook_accel.comm.control import Control
 
 if TYPE_CHECKING:
     from notebook_accel.comm.process import Process
@@ -28,12 +31,12 @@ class Groups:
     world: Any
     """torch's default group at the time; another one means that these are over."""
     payload: Any
-    control: Any | None
+    control: Control | None
     """Carries headers; None where none are sent (nccl, unless debugging)."""
-    headers: Any = None
-    """Memory for the header that is sent and those that are heard."""
-    failures: list[Any] = field(default_factory=list)
-    """Headers that say that this rank has failed, on their way to whom it may concern."""
+    fields: Any = None
+    """The parts of its messages, as `header` has laid them out."""
+    failures: int = 0
+    """How often this rank has told the others that it has failed."""
 
     @property
     def has_nccl(self) -> bool:
@@ -45,8 +48,8 @@ def of(process: Process) -> Groups:
     """The groups of `process`, which has joined its peers."""
     found: Groups | None = process.attached.get(_GROUPS)
     if found is None or found.world is not dist.group.WORLD:
+        forget(process)
         found = process.attached[_GROUPS] = _create(process, None)
-        process.attached.pop(_TEAMS, None)
     return found
 
 
@@ -70,14 +73,17 @@ def team(process: Process, size: int) -> Process:
 
 def forget(process: Process) -> None:
     """Let go of the groups, whose connections stay open for as long as anybody holds them."""
-    process.attached.pop(_GROUPS, None)
-    process.attached.pop(_TEAMS, None)
+    for team in process.attached.pop(_TEAMS, {}).values():
+        forget(team)
+    found: Groups | None = process.attached.pop(_GROUPS, None)
+    if found is not None and found.control is not None:
+        found.control.close()
 
 
 def failed(process: Process) -> bool:
     """Whether this rank has told others of a failure that they may not have heard yet."""
     found: Groups | None = process.attached.get(_GROUPS)
-    return found is not None and any(not work.is_completed() for work, *_ in found.failures)
+    return found is not None and found.control is not None and found.control.unheard()
 
 
 def _create(process: Process, ranks: list[int] | None) -> Groups:
@@ -86,8 +92,10 @@ def _create(process: Process, ranks: list[int] | None) -> Groups:
     nccl = dist.get_backend() == "nccl"
     with process.links.watch():
         payload = world if ranks is None else dist.new_group(**some)  # type: ignore[arg-type]
-        limit = timeout(process)
-        control = None if nccl and not process.debug else dist.new_group(backend="gloo", timeout=limit, **some)  # type: ignore[arg-type]
+    if nccl and not process.debug:
+        return Groups(world, payload, None)
+    one_machine = not nccl and process.local_world_size >= process.world_size
+    control = controls.make(payload, ranks, timeout(process), process.links, one_machine=one_machine)
     return Groups(world, payload, control)
 
 

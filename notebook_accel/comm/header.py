@@ -17,12 +17,12 @@ import torch
 import torch.distributed as dist
 
 from notebook_accel.comm import failures, groups, packing, tree, where
+from notebook_accel.comm.control import Control
+from notebook_accel.comm.groups import Groups
 from notebook_accel.comm.process import Process
 from notebook_accel.errors import CommError
 
 WORDS = 3  # digest of operation and layout, size, number of this rank's failure (0: none)
-SMALL = 2024
-"""Bytes of data that a header has room for: what is not larger comes with it."""
 _FIRST = WORDS * 8
 _PACKAGE = Path(__file__).parents[1]
 
@@ -48,13 +48,14 @@ def agree(
     if carried.control is None:
         return None
     digest, size = _digest(operation, layout), size if packed is None else packed.numel()
-    small = packed if packed is not None and size <= SMALL and packed.device.type == "cpu" else None
+    room = carried.control.mine.numel() - _FIRST
+    small = packed if packed is not None and size <= room and packed.device.type == "cpu" else None
     rows, data = _exchange([digest, size, 0], small, carried, process, operation)
     if all(row[0] == digest and not row[2] for row in rows):
         sizes = [row[1] for row in rows]
-        return Heard(sizes, data[:, : max(sizes)] if small is not None and max(sizes) <= SMALL else None)
+        return Heard(sizes, data[:, : max(sizes)] if small is not None and max(sizes) <= room else None)
     _raise_failure(rows)
-    raise CommError(_differences(process, operation, layout))
+    raise CommError(_differences(process, carried.control, operation, layout))
 
 
 def announce(process: Process, error: Exception) -> None:
@@ -64,46 +65,45 @@ def announce(process: Process, error: Exception) -> None:
     carried = groups.of(process)
     if carried.control is None or getattr(error, _KNOWN, False):
         return
-    number = len(carried.failures) + 1
-    groups.store().set(_key(process.rank, number), failures.pack(error, process.rank))  # type: ignore[arg-type]
-    mine, found = _tensors(process.world_size)
-    mine[:_FIRST].view(torch.int64)[2] = number
-    work = carried.control.allgather([list(found.unbind(0))], [mine])
-    carried.failures.append((work, mine, found))
+    carried.failures += 1
+    groups.store().set(_key(process.rank, carried.failures), failures.pack(error, process.rank))  # type: ignore[arg-type]
+    _words(carried.control.mine)[:] = [0, 0, carried.failures]
+    carried.control.announce(_FIRST)
 
 
 _KNOWN = "_known_to_all_ranks"
 
 
-def _tensors(world_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Memory for the header that is sent, and for those that are heard."""
-    length = _FIRST + SMALL
-    return torch.zeros(length, dtype=torch.uint8), torch.zeros(world_size, length, dtype=torch.uint8)
+def _words(message: torch.Tensor) -> Any:
+    """The words in front of one message, or of one from each rank, as an array that shares their memory."""
+    return message.view(torch.int64)[..., :WORDS].numpy()
 
 
 def _exchange(
-    words: Sequence[int], small: torch.Tensor | None, carried: Any, process: Process, operation: str
+    words: Sequence[int], small: torch.Tensor | None, carried: Groups, process: Process, operation: str
 ) -> tuple[list[list[int]], torch.Tensor]:
     """The words of all ranks, and the bytes behind them."""
-    if carried.headers is None:  # used again and again: making tensors takes longer than filling them
-        mine, found = _tensors(process.world_size)
-        numbers, data = mine[:_FIRST].view(torch.int64).numpy(), mine[_FIRST:]
-        heard = found.view(torch.int64)[:, :WORDS].numpy(), found[:, _FIRST:]
-        carried.headers = numbers, data, mine, list(found.unbind(0)), heard
-    numbers, data, mine, rows, (all_numbers, all_data) = carried.headers
+    control = carried.control
+    assert control is not None
+    if carried.fields is None:  # made once: that takes longer than filling them
+        mine, found = control.mine, control.found
+        carried.fields = _words(mine), mine[_FIRST:], _words(found), found[:, _FIRST:]
+    numbers, data, all_numbers, all_data = carried.fields
     numbers[:] = words
+    length = _FIRST
     if small is not None:
+        length += small.numel()
         data[: small.numel()].copy_(small)
-    where.waiting_in = operation
+    where.begin(operation)
     try:
-        carried.control.allgather([rows], [mine]).wait()
-    except RuntimeError as error:
+        control.swap(length)
+    except (RuntimeError, OSError) as error:
         raise CommError(
             f"{operation} ({call_site()}) on rank {process.rank} waited for ranks that did not come, or have ended. "
             f"Every rank must call it; look for a call under `if accelerator.is_main_process`. ({error})"
         ) from error
     finally:
-        where.waiting_in = None
+        where.end()
     return all_numbers.tolist(), all_data
 
 
@@ -115,10 +115,10 @@ def _raise_failure(rows: list[list[int]]) -> None:
             raise error
 
 
-def _differences(process: Process, operation: str, layout: Any) -> str:
+def _differences(process: Process, control: Control, operation: str, layout: Any) -> str:
     """The same text on every rank: what each has called, and with what."""
     mine = (operation, tree.describe(layout) if layout is not None else "", call_site(), _position(process))
-    found = _talk(mine, process)
+    found = _talk(mine, control)
     same = len({line[0] for line in found}) == 1
     what = f"the ranks called {operation} with different data" if same else "the ranks called different operations"
     lines = [
@@ -134,17 +134,20 @@ def _differences(process: Process, operation: str, layout: Any) -> str:
     return "\n".join([f"{what}:", *lines, hint])
 
 
-def _talk(mine: Any, process: Process) -> list[Any]:
-    """The objects of all ranks, over the group of the headers."""
-    control: Any = groups.of(process).control
-    packed = packing.encode(mine)
-    sizes = torch.empty(process.world_size, 1, dtype=torch.int64)
-    control.allgather([list(sizes.unbind(0))], [torch.tensor([packed.numel()])]).wait()
-    row = torch.zeros(int(sizes.max()), dtype=torch.uint8)
-    row[: packed.numel()] = packed
-    rows = torch.empty(process.world_size, row.numel(), dtype=torch.uint8)
-    control.allgather([list(rows.unbind(0))], [row]).wait()
-    return [packing.decode(part) for part in rows]
+def _talk(mine: Any, control: Control) -> list[Any]:
+    """The objects of all ranks, in as many messages as they take."""
+    packed, room = packing.encode(mine), control.mine.numel()
+    control.mine[:8].view(torch.int64)[0] = packed.numel()
+    control.swap(8)
+    sizes = control.found[:, :8].contiguous().view(torch.int64)[:, 0].tolist()
+    pieces = []
+    for start in range(0, max(sizes), room):
+        piece = packed[start : start + room]
+        control.mine[: piece.numel()] = piece
+        control.swap(piece.numel())
+        pieces.append(control.found.clone())
+    rows = torch.cat(pieces, 1)
+    return [packing.decode(row[:size].clone()) for row, size in zip(rows, sizes)]
 
 
 def _position(process: Process) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import time
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -11,8 +12,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from notebook_accel import Accelerator, debug_launcher
-from notebook_accel.comm import collectives
+from notebook_accel import Accelerator, InitProcessGroupKwargs, debug_launcher
+from notebook_accel.comm import collectives, groups
 from notebook_accel.comm import process as processes
 from notebook_accel.errors import CommError
 from tests.multi.rank_functions import Odd
@@ -191,3 +192,53 @@ def test_a_rank_that_does_not_come_ends_the_wait_at_the_groups_time_out() -> Non
     text = debug_launcher(run)[0]
     assert re.search(r"CommError: gather \(.*test_collectives.py:\d+\) on rank 0 waited for ranks that did not", text)
     assert "is_main_process" in text
+
+
+@pytest.mark.parametrize("directly", [True, False])
+def test_both_ways_of_carrying_headers_do_the_same(directly: bool) -> None:
+    """Ranks of one machine talk directly; where that cannot be (no folder for the sockets, here), over gloo."""
+
+    def run(directly: bool) -> Any:
+        if not directly:
+            tempfile.tempdir = "/no/such/folder"
+        accelerator = Accelerator()
+        rank = accelerator.process_index
+        large = torch.full((3, 5000), float(rank))  # more than a message holds
+        found = [
+            accelerator.gather(torch.tensor([rank])).tolist(),
+            accelerator.gather(large).sum(1).tolist(),
+            collectives.gather_object([{"rank": rank, "text": "x" * 40_000 * rank}])[2]["rank"],
+            collectives.broadcast_object_list([rank, "a"], 1),
+        ]
+        with pytest.raises(CommError) as differs:
+            accelerator.gather([torch.ones(rank)] * 900)  # a description of several messages
+        failing = OSError("disk")
+        try:
+            if rank == 1:
+                with collectives._told(processes.current()):
+                    raise failing
+            accelerator.wait_for_everyone()
+        except OSError as error:
+            found.append(str(error))
+        found.append(accelerator.reduce(torch.tensor(1)).item())
+        return type(groups.of(processes.current()).control).__name__, found, str(differs.value)
+
+    results = debug_launcher(run, (directly,), 3)
+    expected = [[0, 1, 2], [0.0] * 3 + [5000.0] * 3 + [10000.0] * 3, 2, [1, "a"], "disk", 3]
+    assert [name for name, *_ in results] == ["Direct" if directly else "OverGloo"] * 3
+    assert [found for _, found, _ in results] == [expected] * 3
+    assert len({text for *_, text in results}) == 1
+    assert all(f"rank {rank}: gather of list(float32[{rank}], " in results[0][2] for rank in range(3))
+
+
+def test_the_exception_names_the_rank_that_is_missing() -> None:
+    def run() -> str:
+        accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=1))])
+        if accelerator.process_index == 1:
+            time.sleep(2)
+            return ""
+        with pytest.raises(CommError) as error:
+            accelerator.wait_for_everyone()
+        return str(error.value)
+
+    assert "(rank 1 did not come within 0:00:01)" in debug_launcher(run)[0]
