@@ -19,9 +19,9 @@ from notebook_accel.errors import HostError
 from notebook_accel.pool import host, interrupts
 from notebook_accel.pool.wire import Channel
 
-# The package may be anywhere; the host imports it from where this kernel did, after everything else.
+# The package may be anywhere, and another copy of it installed: the host takes the one that this kernel has.
 _START = (
-    "import sys; sys.path[:1] = []; sys.path.append(sys.argv[2]); "
+    "import sys; sys.path[:1] = [sys.argv[2]]; import notebook_accel; sys.path[:1] = []; "
     "from notebook_accel.pool.host import main; main(int(sys.argv[1]))"
 )
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])

@@ -15,7 +15,7 @@ from notebook_accel.config import environ
 from notebook_accel.pool import host, host_client
 
 _SPAWN = (
-    "import sys; sys.path[:1] = []; sys.path.append(sys.argv[4]); "
+    "import sys; sys.path[:1] = [sys.argv[4]]; import notebook_accel; sys.path[:1] = []; "
     "from notebook_accel.pool.starters import spawned; spawned(*map(int, sys.argv[1:4]))"
 )
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
