@@ -31,6 +31,7 @@ ROOM = 16 * 1024
 _NUMBER = 8  # bytes in front of a message
 _PATH = 100  # the longest path that a socket's address may have, nearly
 _CONNECT_SECONDS = 10.0
+_ENDED = "rank {rank} has ended: {why}"  # in the system's words, by which it is known that this rank is not the cause
 
 
 class Direct:
@@ -103,9 +104,9 @@ class Direct:
             except BlockingIOError:
                 raise TimeoutError(f"rank {rank} did not come within {self._timeout}") from None
             except OSError as error:
-                raise ConnectionError(f"rank {rank} has ended: {error}") from None
+                raise ConnectionError(_ENDED.format(rank=rank, why=error)) from None
             if not received:
-                raise ConnectionError(f"rank {rank} has ended")
+                raise ConnectionError(_ENDED.format(rank=rank, why="connection closed by peer"))
             if number[0] == self._count:
                 return
             if number[0] > self._count:
