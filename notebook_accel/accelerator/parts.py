@@ -15,6 +15,7 @@ from notebook_accel.comm.options import KwargsHandler
 from notebook_accel.comm.process import Process
 from notebook_accel.config.load import resolve
 from notebook_accel.config.schema import RunConfig
+from notebook_accel.config.variables import get_int_from_env
 from notebook_accel.data.build import check_rng_types
 from notebook_accel.data.options import DataLoaderConfiguration, LoaderOptions
 from notebook_accel.data.progress import Progress
@@ -27,6 +28,7 @@ from notebook_accel.strategies.compiling import TorchDynamoPlugin
 
 _NEWEST = "newest parts"
 _SET_UP = "set up"
+_STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 
 ARGUMENTS = (
     "device_placement",
@@ -105,7 +107,7 @@ def build(
         loaders=loaders,
         progress=progress,
         accumulation=Accumulation.of(
-            _micro_steps(gradient_accumulation_steps, gradient_accumulation_plugin, config),
+            _micro_steps(gradient_accumulation_steps, gradient_accumulation_plugin),
             gradient_accumulation_plugin,
             progress,
         ),
@@ -119,9 +121,9 @@ def build(
     return parts
 
 
-def _micro_steps(given: int, plugin: Any, config: RunConfig) -> int:
+def _micro_steps(given: int, plugin: Any) -> int:
     """How many micro-steps: what the starter said wins over the argument, so that a run can be fitted to a machine."""
-    return given if plugin is not None else config.gradient_accumulation_steps or given
+    return given if plugin is not None else get_int_from_env([_STEPS], given)
 
 
 def _compiling(backend: Any, plugin: Any, config: RunConfig) -> TorchDynamoPlugin:

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from notebook_accel.comm import collectives
 from notebook_accel.errors import ArgumentTypeError, CommError
-from notebook_accel.strategies import hooks
+from notebook_accel.strategies import hooks, unsynced
 from notebook_accel.strategies.base import Capabilities, Strategy
 
 _WRAPPED = "DDP modules"
@@ -25,6 +25,7 @@ class DistributedModel(DistributedDataParallel):
     """torch's class; its error about parameters that got no gradient says which, and what to do."""
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        unsynced.enter(self)
         try:
             return super().forward(*inputs, **kwargs)
         except RuntimeError as error:
@@ -65,8 +66,10 @@ class DDP(Strategy):
 
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
         """As everywhere; in a batch that not all ranks have, the gradients would wait for ever: it raises."""
-        if any(model.require_backward_grad_sync for model in self.process.attached[_WRAPPED]):
+        models = list(self.process.attached[_WRAPPED])
+        if any(model.require_backward_grad_sync for model in models):
             collectives.check_company("backward", self.process)
+        unsynced.check(loss, models)
         super().backward(loss, **kwargs)
 
     @contextlib.contextmanager
