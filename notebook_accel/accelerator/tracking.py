@@ -18,8 +18,8 @@ class Tracking:
     log_with: list[type[GeneralTracker] | GeneralTracker]
 
     def _set_up_tracking(self, log_with: Any, project_dir: str | os.PathLike[str] | None) -> None:
-        self.log_with, self.trackers = choose(log_with), []
         self._project_dir = None if project_dir is None else os.fspath(project_dir)
+        self.log_with, self.trackers = choose(log_with, self._project_dir), []
 
     @property
     def project_dir(self) -> str | None:
@@ -45,6 +45,7 @@ class Tracking:
                     f'`log_with="{kind.name}"` writes files, and no folder was given. Use '
                     f'Accelerator(log_with="{kind.name}", project_dir="runs").'
                 )
+            kind.require_package()
             if kind.main_process_only and self._parts.process.rank != 0:
                 continue
             tracker = _made(kind, project_name, self.logging_dir, (init_kwargs or {}).get(kind.name, {}))

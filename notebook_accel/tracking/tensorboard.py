@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from notebook_accel.errors import ConfigError
-from notebook_accel.tracking.base import GeneralTracker
-
-
-def is_installed() -> bool:
-    """Whether torch can write for TensorBoard."""
-    return importlib.util.find_spec("tensorboard") is not None
+from notebook_accel.tracking.base import ServiceTracker, as_number
 
 
-class TensorBoardTracker(GeneralTracker):
+class TensorBoardTracker(ServiceTracker):
     """Writes to `<logging_dir>/<run_name>`; further arguments are those of `SummaryWriter`."""
 
     name = "tensorboard"
     requires_logging_directory = True
+    package: ClassVar[str] = "tensorboard"
 
     def __init__(self, run_name: str, logging_dir: str | os.PathLike[str], **kwargs: Any) -> None:
-        super().__init__()
-        if not is_installed():
-            raise ConfigError(
-                'log_with="tensorboard" needs the package tensorboard, which is not installed. Install it, or use '
-                'log_with="jsonl", which needs nothing.'
-            )
-        self._folder, self._options = Path(logging_dir) / run_name, kwargs
+        super().__init__(run_name, **kwargs)
+        self._folder = Path(logging_dir) / run_name
         self.writer: Any = None
 
     @property
@@ -40,7 +29,7 @@ class TensorBoardTracker(GeneralTracker):
     def start(self) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(self._folder), **self._options)
+        self.writer = SummaryWriter(str(self._folder), **self.init_kwargs)
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
         fitting = {name: value for name, value in values.items() if isinstance(value, (bool, int, float, str))}
@@ -54,8 +43,13 @@ class TensorBoardTracker(GeneralTracker):
             elif isinstance(value, dict):
                 self.writer.add_scalars(name, value, global_step=step, **kwargs)
             else:
-                self.writer.add_scalar(name, value, global_step=step, **kwargs)
+                self.writer.add_scalar(name, as_number(value), global_step=step, **kwargs)
         self.writer.flush()
+
+    def log_images(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Keep batches of pictures, N×3×H×W or as `dataformats` says, by name."""
+        for name, images in values.items():
+            self.writer.add_images(name, images, global_step=step, **kwargs)
 
     def finish(self) -> None:
         self.writer.close()

@@ -7,14 +7,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
 from notebook_accel import Accelerator
 from notebook_accel.comm import process as processes
 from notebook_accel.comm.process import Process
-from notebook_accel.errors import ConfigError, NotYetError
-from notebook_accel.tracking import GeneralTracker, JSONLTracker, choose, register_tracker_class, registry, tensorboard
+from notebook_accel.errors import ConfigError
+from notebook_accel.tracking import (
+    GeneralTracker,
+    JSONLTracker,
+    LoggerType,
+    choose,
+    get_available_trackers,
+    on_main_process,
+    register_tracker_class,
+    registry,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -84,19 +94,25 @@ def test_without_trackers_nothing_happens() -> None:
     accelerator.end_training()
 
 
-def test_what_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorboard, "is_installed", lambda: False)
-    assert choose(["all", "jsonl"]) == [JSONLTracker]
-    with pytest.raises(NotYetError, match="wandb"):
-        Accelerator(log_with="wandb")
-    with pytest.raises(ConfigError, match="'jsonlines'` is unknown"):
+def test_what_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "LOGGER_TYPE_TO_CLASS", {"jsonl": JSONLTracker, "missing": Missing, "own": Own})
+    assert choose(["all", "jsonl"], "folder") == [JSONLTracker, Own]
+    assert choose("all") == [Own]  # nothing that needs a folder
+    assert choose(LoggerType.JSONL) == [JSONLTracker]
+    assert get_available_trackers() == ["jsonl", "own"]
+    with pytest.raises(ConfigError, match=r"'jsonlines'` is unknown\. Use one of jsonl, missing, own"):
         Accelerator(log_with="jsonlines")
     with pytest.raises(ConfigError, match="has a int"):
         Accelerator(log_with=[3])
     with pytest.raises(ConfigError, match="project_dir="):
         Accelerator(log_with="jsonl").init_trackers("run")
-    with pytest.raises(ConfigError, match="not installed"):
-        Accelerator(log_with="tensorboard", project_dir=tmp_path).init_trackers("run")
+    with pytest.raises(ConfigError, match="needs the package of_nobody, which is not installed"):
+        Accelerator(log_with="missing").init_trackers("run")
+
+
+class Missing(Own):
+    name = "missing"
+    package = "of_nobody"
 
 
 def test_a_tracker_must_be_complete(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,15 +123,43 @@ def test_a_tracker_must_be_complete(monkeypatch: pytest.MonkeyPatch) -> None:
         Empty()
     with pytest.raises(ConfigError, match="lacks a `name`"):
         register_tracker_class(Empty)
-    monkeypatch.setattr(registry, "TRACKERS", dict(registry.TRACKERS))
-    assert register_tracker_class(Own) is Own
+    with pytest.raises(ConfigError, match="made from GeneralTracker"):
+        register_tracker_class(Own())  # type: ignore[arg-type]
+    monkeypatch.setattr(registry, "LOGGER_TYPE_TO_CLASS", dict(registry.LOGGER_TYPE_TO_CLASS))
+    assert register_tracker_class(Own) is register_tracker_class(Own) is Own
     assert choose("own") == [Own]
+
+    class Other(Own):
+        name = "jsonl"
+
+    with pytest.warns(UserWarning, match="Other takes the place of the tracker 'jsonl'"):
+        register_tracker_class(Other)
+    assert choose("jsonl") == [Other]
+
+
+def test_methods_for_the_main_process() -> None:
+    class Decorated(Own):
+        @on_main_process
+        def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+            self.seen.append(values)
+
+    own = Decorated()
+    own.log({"a": 1})
+    processes.use(Process(rank=1, world_size=2))
+    own.log({"a": 2})
+    own.main_process_only = False
+    own.log({"a": 3})
+    assert own.seen == [{"a": 1}, {"a": 3}]
 
 
 def test_tensorboard(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     accelerator = Accelerator(log_with="tensorboard", project_dir=tmp_path)
     accelerator.init_trackers("run", {"rate": 0.1, "kinds": [1, 2]})
-    accelerator.log({"loss": 0.5, "word": "a", "both": {"x": 1.0, "y": 2.0}}, step=1)
+    accelerator.log({"loss": torch.tensor([0.5]), "word": "a", "both": {"x": 1.0, "y": 2.0}}, step=1)
+    accelerator.get_tracker("tensorboard").log_images({"picture": numpy.zeros((1, 3, 4, 4))}, step=1)
     accelerator.end_training()
-    assert list((tmp_path / "run").rglob("events.out.tfevents*"))
+    found = EventAccumulator(str(next((tmp_path / "run").glob("events.out.tfevents*")))).Reload()
+    assert [(event.step, event.value) for event in found.Scalars("loss")] == [(1, 0.5)]
+    assert found.Tags()["images"] == ["picture"]
