@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from notebook_accel.launch import RankResults, debug_launcher, notebook_launcher, shutdown
     from notebook_accel.panel import config_panel
     from notebook_accel.precision.options import AutocastKwargs, GradScalerKwargs
+    from notebook_accel.session import Session
     from notebook_accel.strategies.options import DDPCommunicationHookType, DistributedDataParallelKwargs
 
 __version__ = "0.1.0"
@@ -50,6 +51,7 @@ _HOMES = {
     "ProfileKwargs": "notebook_accel.accelerator",
     "RankError": "notebook_accel.errors",
     "RankResults": "notebook_accel.launch",
+    "Session": "notebook_accel.session",
     "config_panel": "notebook_accel.panel",
     "debug_launcher": "notebook_accel.launch",
     "find_executable_batch_size": "notebook_accel.accelerator",
@@ -77,6 +79,7 @@ __all__ = [
     "ProfileKwargs",
     "RankError",
     "RankResults",
+    "Session",
     "config_panel",
     "debug_launcher",
     "find_executable_batch_size",
@@ -96,10 +99,10 @@ def __getattr__(name: str) -> Any:
         raise _import_module("notebook_accel._accelerate_paths._later").missing(__name__, name)
     value = getattr(_import_module(_HOMES[name]), name)
     globals()[name] = value
-    if name == "notebook_launcher":
+    if name in ("notebook_launcher", "Session"):
         from notebook_accel.launch import warm_up
 
-        warm_up()  # whoever takes the launcher will launch: let the host load meanwhile
+        warm_up()  # whoever takes these will start workers: let the host load meanwhile
     return value
 
 

@@ -24,6 +24,7 @@ from notebook_accel.comm.process import BACKENDS, Process
 from notebook_accel.comm.where import last_collective
 from notebook_accel.config import environ
 from notebook_accel.config.schema import RunConfig
+from notebook_accel.errors import CommError
 
 LEAVE_SECONDS = 5.0
 
@@ -96,10 +97,48 @@ class Stores:
 
     def __init__(self, path: str, world_size: int) -> None:
         self._path, self._world_size, self._count = path, world_size, 0
+        self._meeting, self._missing = 0, ""
+
+    def renew(self, meeting: int, missing: str = "") -> None:
+        """From now on the ranks meet for the time of this number; or cannot meet, and the text says why."""
+        self._meeting, self._missing, self._count = meeting, missing, 0
 
     def __call__(self) -> dist.Store:
+        if self._missing:
+            raise CommError(self._missing)
         self._count += 1
-        return dist.PrefixStore(f"group {self._count}", dist.FileStore(self._path, self._world_size))
+        path = f"{self._path}-{self._meeting}" if self._meeting else self._path
+        return dist.PrefixStore(f"group {self._count}", dist.FileStore(path, self._world_size))
+
+
+def regroup(meeting: int, missing: str = "") -> list[str]:
+    """Leave the process group, whatever state it is in, and meet the other ranks anew; all ranks call this.
+
+    `meeting` is a number that was not used before. `missing` says why the ranks cannot meet: they are then without
+    a group, and what needs one raises `CommError` with this text. Returns lines for the user on what to do again.
+    """
+    process = processes.current()
+    if dist.is_initialized():
+        process.links.cut()  # a peer that is gone, or waits in an operation of its own, would be waited for
+        _leave_group(process)
+    process.links.opened.clear()
+    if isinstance(process.make_store, Stores):
+        process.make_store.renew(meeting, missing)
+    if missing or process.alone:
+        return []
+    processes.join(process)
+    return _bring_back(process)
+
+
+def _bring_back(process: Process) -> list[str]:
+    """Have what lives in groups go on in the new one, as far as all ranks have it: a rank may be a new process."""
+    living: list[dict[str, list[int]]] = [{}] * process.world_size
+    dist.all_gather_object(living, {kind: item.living() for kind, item in process.returns.items()})
+    lines = []
+    for kind, item in sorted(process.returns.items()):
+        common = set.intersection(*(set(found.get(kind, ())) for found in living))
+        lines += item.rejoin(sorted(common))
+    return lines
 
 
 def _limit_threads(local_world_size: int) -> None:

@@ -53,7 +53,11 @@ def _sockets() -> dict[int, int]:
 
 def _shut(fd: int) -> int:
     """Shut a connected socket down, for all descriptors of it. Returns 1 if it was connected."""
-    with socket.socket(fileno=os.dup(fd)) as copy:
+    try:
+        copied = os.dup(fd)
+    except OSError:  # closed in between, by a thread of gloo's
+        return 0
+    with socket.socket(fileno=copied) as copy:
         try:
             copy.getpeername()
             copy.shutdown(socket.SHUT_RDWR)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -27,6 +27,16 @@ from notebook_accel.errors import CommError, ConfigError
 
 BACKENDS = {"cuda": "nccl"}
 """What carries collectives, by kind of device; gloo for every other."""
+
+
+class Return(Protocol):
+    """Objects of one kind that live in a process group, and can go on in another one."""
+
+    def living(self) -> list[int]:
+        """Their numbers; the same object has the same number on all ranks."""
+
+    def rejoin(self, numbers: list[int]) -> list[str]:
+        """Take those that all ranks have into the new group; returns lines that the user should read."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,8 @@ class Process:
     """The sockets of its groups."""
     farewells: list[Callable[[], None]] = field(default_factory=list, compare=False, repr=False)
     """What upper layers must do before the group ends; may be called more than once."""
+    returns: dict[str, Return] = field(default_factory=dict, compare=False, repr=False)
+    """What upper layers bring back when the ranks have met anew."""
 
     @property
     def alone(self) -> bool:

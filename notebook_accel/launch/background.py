@@ -81,7 +81,7 @@ class RunHandle:
         pool = self._run.pool
         if self.state != "running" or pool is None:
             return head
-        return f"{head}\n{hangs.table(pool.where_from_another_thread(), pool.ranks)}"
+        return f"{head}\n{hangs.table(pool.where(), pool.ranks)}"
 
     def logs(self, rank: int | None = None, lines: int = 50) -> str:
         """The last lines that a rank (or all of them) wrote."""

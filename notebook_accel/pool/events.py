@@ -44,6 +44,8 @@ class Displayed:
     metadata: dict[str, Any] = field(default_factory=dict)
     transient: dict[str, Any] = field(default_factory=dict)
     update: bool = False
+    is_result: bool = False
+    """Whether it is the value of the last expression of a cell."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,10 @@ class Located:
     """The last collective, as `spec.Entered.where` gives it."""
     memory: int
     """Bytes of memory that are this process's own."""
+    task: int | None = None
+    """The number of the call that it runs."""
+    device_memory: int | None = None
+    """Bytes of the device's memory that torch has given out; None where no device is used."""
 
 
 class View(Protocol):

@@ -19,8 +19,13 @@ from notebook_accel.errors import RankError
 from notebook_accel.pool import ranges, serialize
 from notebook_accel.pool.arena import Arena
 
-# Frames of these files are ours, not the user's: they end the outer part of a traceback.
-_OURS = ("/notebook_accel/pool/",)
+# Frames of these files are not the user's: they are how a call, or a cell, comes to run.
+_OURS = (
+    "/notebook_accel/pool/",
+    "/notebook_accel/session/inside.py",
+    "/IPython/core/interactiveshell.py",
+    "/IPython/core/async_helpers.py",
+)
 
 
 @dataclass(frozen=True)

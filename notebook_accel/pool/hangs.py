@@ -116,7 +116,7 @@ def _waiting_part(waiting: Mapping[int, Located]) -> str:
 
 def _absent_part(elsewhere: Mapping[int, Located], waiting: Mapping[int, Located]) -> str:
     them = "it" if len({_situation(place) for place in waiting.values()}) == 1 else "these"
-    parts = [f"{_ranks([rank])} never entered {them}: it is in {_line(place)}." for rank, place in elsewhere.items()]
+    parts = [f"{_ranks([rank])} never entered {them}: it is in {line(place)}." for rank, place in elsewhere.items()]
     return " ".join(parts)
 
 
@@ -158,7 +158,7 @@ def _table(places: Mapping[int, Located], returned: Collection[int], ranks: Coll
             rows.append((str(rank), "returned" if rank in returned else "no answer", "", ""))
             continue
         done = "returned" if rank in returned else _collective(place)
-        rows.append((str(rank), done, f"{place.memory / 2**20:.0f} MB", _line(place) if place.in_call else ""))
+        rows.append((str(rank), done, f"{place.memory / 2**20:.0f} MB", line(place) if place.in_call else ""))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return ["  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[3]]) for row in rows]
 
@@ -170,7 +170,7 @@ def _collective(place: Located) -> str:
     return f"{place.collective['name']} {place.collective['count']}, {state}"
 
 
-def _line(place: Located) -> str:
+def line(place: Located) -> str:
     """The user's line that a rank is in: "Cell In[3], line 5, in train: loss.backward()"."""
     own = (spot for spot in place.stack if not _LIBRARY.search(spot.file))
     spot = next(own, place.stack[0] if place.stack else None)

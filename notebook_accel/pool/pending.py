@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
-from notebook_accel.pool.events import Event, Exited, Raised, Returned
+from notebook_accel.pool.events import Event, Exited, Raised, Returned, StopAsked
 
 
 class RankResults(Sequence[Any]):
@@ -69,6 +70,10 @@ class Pending:
     returned: dict[int, Returned] = field(default_factory=dict)
     failed: dict[int, Raised | Exited] = field(default_factory=dict)
     """In the order in which they failed."""
+    events: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue, repr=False)
+    """What concerns it, for whoever waits."""
+    given_up: bool = False
+    """Whether nobody waits for it any more."""
 
     def note(self, event: Event) -> None:
         """Take an event into account, if it concerns this call."""
@@ -79,6 +84,17 @@ class Pending:
             self.returned[rank] = event
         elif isinstance(event, Exited) or (isinstance(event, Raised) and event.task == self.number):
             self.failed[rank] = event
+
+    def stop(self) -> None:
+        """Have whoever waits for it raise `KeyboardInterrupt`."""
+        self.events.put(StopAsked())
+
+    def give_up(self) -> None:
+        """Wait no longer; give back what came with answers that nobody will see."""
+        self.given_up = True
+        while not self.events.empty():
+            if isinstance(event := self.events.get(), Returned):
+                event.close()
 
     def discard(self) -> None:
         """Give back what came with results that nobody will load."""

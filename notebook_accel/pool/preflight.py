@@ -16,15 +16,17 @@ from notebook_accel.pool.serialize import Packed
 _OURS = "notebook_accel."  # what is inside of our own objects is nobody's business
 
 
-def pack(function: Callable[..., Any], args: tuple[Any, ...]) -> Packed:
+def pack(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Packed:
     """The call as bytes. Raises `CannotTravelError`, naming the variable, when something cannot be sent."""
     try:
-        return serialize.pack_call(function, args)
+        return serialize.pack_call(function, args, kwargs)
     except Exception as error:  # noqa: BLE001 - pickling runs code of the user, which may raise anything
         name = _name(function)
         culprit = next(_culprits(function, name, set()), None) or next(_bound(function, name), None)
         for place, value in enumerate(args):
             culprit = culprit or next(_inside(value, f"argument {place + 1} of `args`"), None)
+        for key, value in (kwargs or {}).items():
+            culprit = culprit or next(_inside(value, f"`{key}`"), None)
         where, value, reason = culprit or (f"`{name}`", function, error)
         raise CannotTravelError(_sentence(where, value, "worker processes", reason)) from None
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from notebook_accel.pool.events import Located, Spot
-from notebook_accel.pool.spec import Entered, Free, Where
+from notebook_accel.pool.spec import Entered, Free, Interrupt, Where
 from notebook_accel.pool.wire import Channel
 
 _OURS = "/notebook_accel/pool/"
@@ -22,12 +22,21 @@ _DEEPEST = 60
 
 
 class Probe(threading.Thread):
-    """Answers `Where` and `Free` on its own channel until the pool is gone."""
+    """Answers `Where`, `Interrupt` and `Free` on its own channel until the pool is gone."""
 
-    def __init__(self, channel: Channel, rank: int, run_folder: str, in_call: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        rank: int,
+        run_folder: str,
+        task: Callable[[], int | None],
+        interrupt: Callable[[Interrupt], None],
+    ) -> None:
+        """`task` gives the number of the call that runs; `interrupt` does what its name says."""
         super().__init__(name="notebook-accel-probe", daemon=True)
         self.entered: Entered | None = None
-        self._channel, self._rank, self._folder, self._in_call = channel, rank, run_folder, in_call
+        self._channel, self._rank, self._folder = channel, rank, run_folder
+        self._task, self._interrupt = task, interrupt
         self._main = threading.get_ident()
 
     def run(self) -> None:
@@ -39,20 +48,25 @@ class Probe(threading.Thread):
             shutil.rmtree(self._folder, ignore_errors=True)
             os._exit(1)
 
-    def _answer(self, request: Where | Free) -> None:
+    def _answer(self, request: Where | Interrupt | Free) -> None:
         if isinstance(request, Where):
             self._channel.send(self._located(request.request))
+        elif isinstance(request, Interrupt):
+            self._interrupt(request)
         elif self.entered is not None:
             self.entered.free()
 
     def _located(self, request: int) -> Located:
+        task = self._task()
         return Located(
             rank=self._rank,
             request=request,
-            in_call=self._in_call(),
+            in_call=task is not None,
             stack=stack_of(self._main),
             collective=self.entered.where() if self.entered is not None else None,
             memory=own_memory(),
+            task=task,
+            device_memory=device_memory(),
         )
 
 
@@ -74,3 +88,11 @@ def own_memory() -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Private_Dirty:", "Private_Clean:")))
+
+
+def device_memory() -> int | None:
+    """Bytes that torch has given out of this process's GPU; None where it uses none."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return int(torch.cuda.memory_allocated())

@@ -3,7 +3,7 @@
 ::
 
     worker k ── control socket ─┐
-             ── stdout, stderr ─┼─► Pump (thread) ─► queue of events ─► whoever waits on the pool
+             ── stdout, stderr ─┼─► Pump (thread) ─► events, to `deliver` (the pool's desk)
     its child handle ── status ─┘
 """
 
@@ -52,41 +52,58 @@ class Ends:
 
 
 class Pump(threading.Thread):
-    """Reads until every worker has ended and everything it wrote is delivered, or until `stop`."""
+    """Reads until `stop`; after `finish`, until every worker has ended and everything it wrote is delivered."""
 
-    def __init__(self, workers: list[Ends]) -> None:
+    def __init__(self, workers: list[Ends], deliver: Callable[[Event], object]) -> None:
         super().__init__(name="notebook-accel-pump", daemon=True)
-        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._partials = Partials(self.events.put)
-        self._workers = workers
+        self._deliver = deliver
+        self._partials = Partials(deliver)
+        self._workers: list[Ends] = []
+        self._new: queue.SimpleQueue[Ends] = queue.SimpleQueue()
         self._selector = selectors.DefaultSelector()
-        self._alive = {ends.rank for ends in workers}
+        self._alive: set[int] = set()
         self._woken, self._wake = os.pipe()
-        self._stopping = self._rushed = False
+        os.set_blocking(self._woken, False)
+        self._stopping = self._finishing = self._rushed = False
         self._read = 0.0  # when something was last read
         self._killed_before = memory_events.killed()
-        self._watch(self._woken, self._nothing)
+        self._watch(self._woken, self._look)
         for ends in workers:
-            self._watch(ends.control.fileno(), partial(self._message, ends))
-            self._watch(ends.probe.fileno(), partial(self._probed, ends))
-            for fd in reversed(ends.pipes):  # bars, on stderr, before what is printed after them
-                os.set_blocking(fd, False)
-                self._watch(fd, partial(self._output, ends, fd))
-            if (status := ends.child.watch()) is not None:
-                self._watch(status, partial(self._check, ends))
+            self._begin(ends)
+
+    def add(self, ends: Ends) -> None:
+        """Read from one more worker, also while the thread runs."""
+        self._new.put(ends)
+        os.write(self._wake, b".")
+
+    def _begin(self, ends: Ends) -> None:
+        self._workers = [item for item in self._workers if item.rank != ends.rank] + [ends]
+        self._alive.add(ends.rank)
+        self._watch(ends.control.fileno(), partial(self._message, ends))
+        self._watch(ends.probe.fileno(), partial(self._probed, ends))
+        for fd in reversed(ends.pipes):  # bars, on stderr, before what is printed after them
+            os.set_blocking(fd, False)
+            self._watch(fd, partial(self._output, ends, fd))
+        if (status := ends.child.watch()) is not None:
+            self._watch(status, partial(self._check, ends))
 
     def run(self) -> None:
-        polled = [ends for ends in self._workers if ends.child.watch() is None]
-        while self._alive and not self._stopping:
+        while not self._stopping and (self._alive or not self._finishing):
             if self._rushed:
                 self._rushed = False
                 time.sleep(_GATHER_SECONDS)
+            polled = [ends for ends in self._workers if ends.rank in self._alive and ends.child.watch() is None]
             due = self._partials.due()
             for key, _ in self._selector.select(min(_TICK, due or _TICK) if polled else due):
                 if key.fd in self._selector.get_map():  # an earlier one of this round may have closed it
                     key.data()
             for ends in polled:
                 self._check(ends)
+
+    def finish(self) -> None:
+        """Have the thread end when all workers have."""
+        self._finishing = True
+        os.write(self._wake, b".")
 
     def stop(self) -> None:
         """End the thread, whatever is still unread, and give back its descriptors."""
@@ -105,8 +122,11 @@ class Pump(threading.Thread):
         if fd in self._selector.get_map():
             self._selector.unregister(fd)
 
-    def _nothing(self) -> None:
-        """Woken only to look at `_stopping`."""
+    def _look(self) -> None:
+        """Woken to look at what has changed."""
+        os.read(self._woken, 4096)
+        while not self._new.empty():
+            self._begin(self._new.get())
 
     def _message(self, ends: Ends) -> None:
         try:
@@ -116,11 +136,11 @@ class Pump(threading.Thread):
             return
         # What it wrote before it sent this comes first.
         self._drain(ends, ended=isinstance(message, Returned | Raised))
-        self.events.put(replace(message, large=descriptors[0]) if descriptors else message)
+        self._deliver(replace(message, large=descriptors[0]) if descriptors else message)
 
     def _probed(self, ends: Ends) -> None:
         try:
-            self.events.put(ends.probe.receive())
+            self._deliver(ends.probe.receive())
         except (EOFError, OSError):
             self._forget(ends.probe.fileno())
 
@@ -161,7 +181,7 @@ class Pump(threading.Thread):
         if text:
             ends.tail.extend(text[-8192:].splitlines()[-TAIL_LINES:])
             self._partials.finished(ends.rank, stream)
-            self.events.put(Output(ends.rank, stream, text))
+            self._deliver(Output(ends.rank, stream, text))
 
     def _check(self, ends: Ends) -> None:
         if ends.rank not in self._alive:
@@ -175,8 +195,10 @@ class Pump(threading.Thread):
         while control.fileno() in self._selector.get_map() and control.pending():
             self._message(ends)  # an answer that it sent just before its end
         self._drain(ends)
+        for fd in (control.fileno(), ends.probe.fileno(), *ends.pipes):
+            self._forget(fd)
         self._alive.discard(ends.rank)
-        self.events.put(Exited(ends.rank, code, tuple(ends.tail), self._memory_ran_out(code)))
+        self._deliver(Exited(ends.rank, code, tuple(ends.tail), self._memory_ran_out(code)))
 
     def _memory_ran_out(self, code: int | None) -> bool:
         """Whether a rank that was killed was one of those that the system ended for want of memory."""

@@ -161,6 +161,31 @@ def load_call(
     return function, args, kwargs
 
 
+class Loader:
+    """Loads calls into a worker's `__main__`, where variables that its own cells have made are left alone."""
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        self._namespace = namespace
+        self._came: dict[str, Any] = {}
+
+    def load(
+        self, payload: bytes, descriptor: int | None = None
+    ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """As `load_call`. What came with an earlier call, and was not assigned since, is brought up to date."""
+        before = dict(self._namespace)
+        loaded = load_call(payload, self._namespace, descriptor)
+        for name, value in list(self._namespace.items()):
+            old = before.get(name, self)
+            if value is old:
+                continue
+            own = old is not self and self._came.get(name, self) is not old
+            if own and not isinstance(value, (type, types.FunctionType)):
+                self._namespace[name] = old
+            else:
+                self._came[name] = value
+        return loaded
+
+
 def keep_definitions(folder: Path, definitions: bytes) -> None:
     """Write the definitions of a call to where `load_definitions` looks for them."""
     (folder / DEFINITIONS_FILE).write_bytes(definitions)

@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from notebook_accel.config import environ
 from notebook_accel.pool import bars, capture, imports
 from notebook_accel.pool.events import Displayed
 
@@ -32,9 +31,11 @@ def prepare() -> Any:
 
     if InteractiveShell.initialized():
         return InteractiveShell.instance()
+    from notebook_accel.pool.rank_shell import RankShell
+
     main = sys.modules["__main__"]
     try:
-        return _shell_class().instance(config=Config({"HistoryManager": {"enabled": False}}))
+        return RankShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     finally:
         sys.modules["__main__"] = main  # the shell puts a module of its own there
 
@@ -55,6 +56,24 @@ def attach(rank: int, send: Callable[[Displayed], object]) -> None:
         builtins.display = _display  # type: ignore[attr-defined]
 
 
+def show(
+    data: dict[str, Any],
+    metadata: dict[str, Any],
+    display_id: str = "",
+    update: bool = False,
+    is_result: bool = False,
+) -> None:
+    """Display something in the notebook, or in place of what was displayed with this id."""
+    if _exit is not None:
+        _exit.show(data, metadata, display_id, update, is_result)
+
+
+def clear() -> None:
+    """Have the next display take the place of the last one: how notebooks animate a figure."""
+    if _exit is not None:
+        _exit.clear()
+
+
 def end_call() -> None:
     """Show the figures that were drawn and not shown, as a notebook does at the end of a cell."""
     if (backend := sys.modules.get("matplotlib_inline.backend_inline")) is not None:
@@ -70,7 +89,9 @@ class _Exit:
         self._last = ""
         self._cleared = False
 
-    def show(self, data: dict[str, Any], metadata: dict[str, Any], display_id: str, update: bool) -> None:
+    def show(
+        self, data: dict[str, Any], metadata: dict[str, Any], display_id: str, update: bool, is_result: bool
+    ) -> None:
         if os.getpid() != self._owner:  # a process that the rank forked: the channel is not its own
             print(data.get("text/plain", ""))
             return
@@ -79,7 +100,7 @@ class _Exit:
             display_id = self._last if update else f"{self._owner}-{next(self._numbers)}"
             self._last, self._cleared = display_id, False
         shown = {kind: _plain(value) for kind, value in data.items() if kind != _WIDGET}
-        event = Displayed(self._rank, shown, _plain(metadata), {"display_id": display_id}, update)
+        event = Displayed(self._rank, shown, _plain(metadata), {"display_id": display_id}, update, is_result)
         capture.flush()  # what was printed before comes before
         # In a thread of its own, since an interrupt in the middle of it would leave half a message behind.
         thread = threading.Thread(target=self._send, args=(event,), name="notebook-accel-display", daemon=True)
@@ -87,7 +108,6 @@ class _Exit:
         thread.join()
 
     def clear(self) -> None:
-        """The next display takes the place of the last one: how notebooks animate a figure."""
         self._cleared = True
 
 
@@ -104,54 +124,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode("ascii")
     return json.loads(json.dumps(value, default=str))
-
-
-def _shell_class() -> Any:
-    from IPython.core.application import ProfileDir
-    from IPython.core.displaypub import DisplayPublisher
-    from IPython.core.interactiveshell import InteractiveShell
-
-    class UntouchedProfile(ProfileDir):
-        """The user's profile, with nothing made in it."""
-
-        def _location_changed(self, change: Any) -> None:
-            """The original makes the folders."""
-
-    class Publisher(DisplayPublisher):
-        def publish(
-            self,
-            data: Any,
-            metadata: Any = None,
-            source: Any = None,
-            *,
-            transient: Any = None,
-            update: bool = False,
-            **kwargs: Any,
-        ) -> None:
-            if _exit is not None:
-                _exit.show(data, metadata or {}, str((transient or {}).get("display_id") or ""), update)
-
-        def clear_output(self, wait: bool = False) -> None:
-            if _exit is not None:
-                _exit.clear()
-
-    class RankShell(InteractiveShell):
-        """The shell without what would reach outside of the process."""
-
-        def _ipython_dir_changed(self, change: Any) -> None:
-            """The original makes the folder."""
-
-        def init_ipython_dir(self, ipython_dir: Any) -> None:
-            self.ipython_dir = os.path.expanduser(environ.get("IPYTHONDIR") or "~/.ipython")
-
-        def init_profile_dir(self, profile_dir: Any) -> None:
-            self.profile_dir = UntouchedProfile(location=os.path.join(self.ipython_dir, "profile_default"))
-
-        def init_virtualenv(self) -> None:
-            """The notebook's `sys.path` comes along; nothing is to be added."""
-
-        def init_display_pub(self) -> None:
-            self.display_pub = Publisher(parent=self, shell=self)
-            self.configurables.append(self.display_pub)
-
-    return RankShell

@@ -73,6 +73,22 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Cell:
+    """One cell, to be run as IPython runs it.
+
+    Its lines are those of the file `name` from `first_line` on; `count` is the number that it has in the notebook.
+    With `values`, the answer is the value of the last expression instead of its text.
+    """
+
+    number: int
+    code: str
+    name: str
+    first_line: int = 1
+    count: int | None = None
+    values: bool = False
+
+
+@dataclass(frozen=True)
 class Stop:
     """End after the entry's own clean-up; `ok` says whether every rank had finished well."""
 
@@ -84,6 +100,17 @@ class Where:
     """Ask a worker's probe where its main thread is; `request` comes back with the answer."""
 
     request: int
+
+
+@dataclass(frozen=True)
+class Interrupt:
+    """Ask a worker's probe to raise `KeyboardInterrupt` in call `task`, or never to begin it.
+
+    Of many with the same `press` one is heard, so that the clean-up after it is not disturbed.
+    """
+
+    task: int
+    press: int
 
 
 @dataclass(frozen=True)

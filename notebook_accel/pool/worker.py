@@ -17,13 +17,13 @@ import sys
 import threading
 import types
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from notebook_accel.pool import ambient, calls, capture, frames, here, preflight, serialize, shell
+from notebook_accel.pool import ambient, calls, capture, cell, frames, here, preflight, serialize, shell
 from notebook_accel.pool.arena import Arena, announce
 from notebook_accel.pool.events import Raised, Returned
 from notebook_accel.pool.probe import Probe
-from notebook_accel.pool.spec import Entered, Stop, Task, WorkerSpec
+from notebook_accel.pool.spec import Cell, Entered, Interrupt, Stop, Task, WorkerSpec
 from notebook_accel.pool.wire import Channel
 
 
@@ -50,17 +50,23 @@ class Worker:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._running = False
-        self._interrupted = False
+        self._task: int | None = None  # the call that runs
+        self._done = 0  # the last one that was answered
+        self._press = self._heard = 0  # the newest interrupt of the call that runs, and the one that it was told of
+        self._refused: set[int] = set()  # calls that were interrupted before they began
+        self._large: int | None = None
+        self._main_thread = threading.get_ident()
         self._entered: Entered | None = None
         self._broken: frames.Report | None = None
         signal.signal(signal.SIGINT, self._on_interrupt)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         spec, (probe, *descriptors) = channel.receive_with_descriptors()
         self._spec: WorkerSpec = spec
-        self._probe = Probe(Channel(socket.socket(fileno=probe)), spec.rank, spec.run_folder, lambda: self._running)
+        self._probe = Probe(
+            Channel(socket.socket(fileno=probe)), spec.rank, spec.run_folder, lambda: self._task, self._interrupt
+        )
         self._probe.start()  # first of all: setting up may take seconds, in which the notebook may end
-        self._main = self._set_up(descriptors)
+        self._calls = serialize.Loader(vars(self._set_up(descriptors)))
         self._probe.entered = self._entered
 
     def run(self) -> None:
@@ -86,41 +92,69 @@ class Worker:
             self._broken = frames.pack(error)
         return main
 
-    def _serve(self, task: Task, large: int | None = None) -> None:
-        """Run a call and answer it; `large` is the file with its large values, kept open for spawned grandchildren."""
-        rank, arena = self._spec.rank, Arena()
+    def _serve(self, message: Task | Cell, large: int | None = None) -> None:
+        """Run a call or a cell, and answer it; `large` is the file with its large values."""
+        rank, number, arena = self._spec.rank, message.number, Arena()
+        self._keep(large)
         try:
-            answer: Returned | Raised = Returned(rank, task.number, self._call(task.payload, large, arena))
+            answer: Returned | Raised = Returned(rank, number, self._run(message, large, arena))
         except BaseException as error:  # noqa: BLE001 - whatever a call raises is its outcome
-            answer = Raised(rank, task.number, self._broken or frames.pack(self._seen_as(error)))
+            answer = Raised(rank, number, self._broken or frames.pack(self._seen_as(error)))
         shell.end_call()
         capture.flush()
+        self._done = number
         self._channel.send(answer, arena.descriptors)
         arena.close()
 
-    def _call(self, payload: bytes, large: int | None, arena: Arena) -> bytes:
+    def _keep(self, large: int | None) -> None:
+        """Keep the newest file with large values open, for grandchildren that are spawned: they look into it."""
+        if large is not None:
+            if self._large is not None:
+                os.close(self._large)
+            self._large = large
+            announce(large)
+
+    def _run(self, message: Task | Cell, large: int | None, arena: Arena) -> bytes:
+        """The packed value of a call or a cell."""
         if self._broken is not None:
             raise RuntimeError("this worker could not be set up")
-        self._running, self._interrupted = True, False
+        self._press = self._heard = 0
+        self._task = message.number
         try:
-            if large is not None:
-                announce(large)
-            function, args, kwargs = serialize.load_call(payload, vars(self._main), large)
-            known = serialize.known_classes()
-            value = calls.run(function, args, kwargs)
+            if message.number in self._refused:
+                self._refused.discard(message.number)
+                raise KeyboardInterrupt
+            if isinstance(message, Cell):
+                value, known = cell.run(message), serialize.known_classes()
+            else:
+                value, known = self._call(message, large)
         finally:
-            self._running = False
+            self._task = None
         return preflight.pack_result(value, known, arena)
 
+    def _call(self, task: Task, large: int | None) -> tuple[Any, dict[type, str]]:
+        function, args, kwargs = self._calls.load(task.payload, large)
+        known = serialize.known_classes()
+        return calls.run(function, args, kwargs), known
+
+    def _interrupt(self, request: Interrupt) -> None:
+        """Raise `KeyboardInterrupt` in the call that is meant, or have it never begin; called by the probe."""
+        if request.task == self._task:
+            self._press = request.press
+            signal.pthread_kill(self._main_thread, signal.SIGINT)  # ends a system call that it waits in
+        elif request.task > self._done:
+            self._refused.add(request.task)
+
     def _on_interrupt(self, signum: int, frame: types.FrameType | None) -> None:
-        # Between calls there is nothing of the user's to interrupt, and our own loop must live on.
-        if self._running and not self._interrupted:
-            self._interrupted = True  # a second signal must not hit the user's clean-up
+        # Between calls there is nothing of the user's to interrupt, and our own loop must live on; of one press
+        # a second signal must not hit the user's clean-up.
+        if self._task is not None and self._press > self._heard:
+            self._heard = self._press
             raise KeyboardInterrupt
 
     def _seen_as(self, error: BaseException) -> BaseException:
         """The error of a collective that was cut off for an interrupt is the interrupt."""
-        if self._interrupted and isinstance(error, RuntimeError):
+        if self._heard and isinstance(error, RuntimeError):
             return KeyboardInterrupt().with_traceback(error.__traceback__)
         return error
 

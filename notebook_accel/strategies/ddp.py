@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
+import itertools
 import re
 import weakref
 from collections.abc import Iterator, Sequence
@@ -17,8 +19,10 @@ from notebook_accel.comm import collectives
 from notebook_accel.errors import ArgumentTypeError, CommError
 from notebook_accel.strategies import hooks, unsynced
 from notebook_accel.strategies.base import Capabilities, Strategy
+from notebook_accel.strategies.options import DistributedDataParallelKwargs
 
 _WRAPPED = "DDP modules"
+_NUMBERS = "numbers of DDP modules"
 
 
 class DistributedModel(DistributedDataParallel):
@@ -39,11 +43,28 @@ class DistributedModel(DistributedDataParallel):
                 "find_unused_parameters=True)])."
             ) from error
 
+    def made(self, number: int, devices: list[torch.device] | None, wrapping: DistributedDataParallelKwargs) -> None:
+        """Remember how this was made, for `rejoin`; the same `number` means the same model on all ranks."""
+        self.number, self._made_with = number, (devices, wrapping)
+
+    @property
+    def parted(self) -> bool:
+        """Whether its group is over."""
+        return "reducer" not in vars(self)
+
+    def rejoin(self) -> None:
+        """Train in the group that there is now: the same object, its parameters and buffers those of rank 0."""
+        kept = {name: vars(self)[name] for name in vars(torch.nn.Module()) if "hooks" in name or name == "training"}
+        devices, wrapping = self._made_with
+        DistributedDataParallel.__init__(self, self.module, device_ids=devices, **wrapping.to_kwargs())
+        vars(self).update(kept)
+        hooks.register(self, wrapping)
+
 
 class DDP(Strategy):
     """torch's DistributedDataParallel, over gloo on CPUs and nccl on GPUs."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(can_regroup=False)
+    capabilities: ClassVar[Capabilities] = Capabilities(can_regroup=True)
     kinds: ClassVar[dict[str, str]] = {"cuda": "MULTI_GPU", "cpu": "MULTI_CPU", "xpu": "MULTI_XPU"}
 
     def setup(self) -> None:
@@ -51,9 +72,13 @@ class DDP(Strategy):
         if _WRAPPED not in self.process.attached:
             wrapped = self.process.attached[_WRAPPED] = weakref.WeakSet()
             self.process.farewells.append(functools.partial(_part_from_group, wrapped))
+            self.process.attached[_NUMBERS] = itertools.count(1)
+            self.process.returns[_WRAPPED] = _Models(wrapped)
 
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
         """`model` in DDP; as it is when it is wrapped already, or has nothing to train (DDP refuses both)."""
+        if isinstance(model, DistributedModel) and model.parted:
+            model.rejoin()
         if isinstance(model, DistributedDataParallel) or not any(item.requires_grad for item in model.parameters()):
             return model
         device = self.process.device
@@ -61,6 +86,7 @@ class DDP(Strategy):
         devices = [device] if device.index is not None else None
         wrapped = DistributedModel(model, device_ids=devices, **self.wrapping.to_kwargs())
         hooks.register(wrapped, self.wrapping)
+        wrapped.made(next(self.process.attached[_NUMBERS]), devices, self.wrapping)
         self.process.attached[_WRAPPED].add(wrapped)
         return wrapped
 
@@ -107,6 +133,30 @@ def _part_from_group(models: weakref.WeakSet[DistributedDataParallel]) -> None:
     for model in list(models):
         for name in ("reducer", "logger", "process_group"):
             model.__dict__.pop(name, None)
+
+
+class _Models:
+    """The models that can go on in a new group."""
+
+    def __init__(self, models: weakref.WeakSet[DistributedModel]) -> None:
+        self._models = models
+
+    def living(self) -> list[int]:
+        gc.collect()  # a model that was replaced may live on in a cycle, on some ranks only
+        return sorted(model.number for model in self._models)
+
+    def rejoin(self, numbers: list[int]) -> list[str]:
+        living = sorted(self._models, key=lambda model: model.number)
+        again = [model for model in living if model.number in numbers]
+        for model in again:
+            model.rejoin()
+        lines = []
+        if again:
+            what = "The prepared model was" if len(again) == 1 else f"The {len(again)} prepared models were"
+            lines.append(f"{what} wrapped again; all ranks have the parameters of rank 0.")
+        if len(again) < len(living):
+            lines.append("A model that some ranks do not have could not be wrapped again: prepare it on all of them.")
+        return lines
 
 
 def _without_gradient(model: torch.nn.Module, message: str) -> list[str]:

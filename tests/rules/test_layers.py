@@ -23,6 +23,7 @@ ROOT_LEVEL = 8  # the package itself: it offers names from everywhere, so nothin
 # The only imports inside a layer: from this room, to modules that start with this name.
 SIDEWAYS = {
     ("testing", "launch"): "launch",
+    ("session", "launch"): "launch",
     ("bigmodel", "checkpoint"): "checkpoint",
     ("strategies", "precision"): "precision",
     ("strategies", "data"): "data",
@@ -32,9 +33,9 @@ SIDEWAYS = {
 }
 
 HEAVY = ("torch", "IPython")
-LIGHT_ROOMS = ("", "errors", "logging", "config", "pool", "launch")  # "" is the package's own __init__
+LIGHT_ROOMS = ("", "errors", "logging", "config", "pool", "launch", "session")  # "" is the package's own __init__
 # The files of `pool` that only a worker or the host imports.
-WORKER_HALF: frozenset[str] = frozenset()
+WORKER_HALF: frozenset[str] = frozenset({"notebook_accel/pool/rank_shell.py"})
 
 
 def room_of_path(path: str) -> str:
@@ -129,6 +130,7 @@ def test_an_import_that_goes_up_is_found(room: str, source: str) -> None:
         ("display", "from notebook_accel.pool import events"),
         ("display", "from notebook_accel.pool.events import Line"),
         ("testing", "from notebook_accel.launch import notebook_launcher"),
+        ("session", "from notebook_accel.launch import specs"),
         ("strategies", "from notebook_accel.data import build"),
         ("cli", "import torch, notebook_accel.launch"),
         ("errors", "import os"),

@@ -1,0 +1,223 @@
+"""The workers of a session and the group that they form: what keeps both usable, whatever a cell does."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+from notebook_accel.errors import CommError, RankError, RankTimeout
+from notebook_accel.pool import diagnose, interrupts, preflight, ranges
+from notebook_accel.pool import pool as pools
+from notebook_accel.pool.events import Exited, Located, Raised, Shown, View
+from notebook_accel.pool.pending import Pending, RankResults
+from notebook_accel.pool.pool import WorkerPool
+from notebook_accel.pool.serialize import Packed
+from notebook_accel.session import inside
+
+CLEAN_UP_SECONDS = 10.0
+"""How long ranks may clean up after an interrupt before the cell ends without them."""
+LOOK_SECONDS = 0.2
+"""How often it is looked at what the other ranks do when one has failed."""
+MEET_SECONDS = 60.0
+"""How long the ranks may take to form their group."""
+
+
+class Engine:
+    """Runs calls and cells on the workers, and forms the group anew when one of them has broken it."""
+
+    def __init__(self, pool: WorkerPool, hang_report: float | None) -> None:
+        self.pool = pool
+        self._hang_report = hang_report
+        self._meetings = 0
+        self._missing: frozenset[int] = frozenset()
+        self._broken = True  # until the ranks have met for the first time
+        self._mending = threading.RLock()
+
+    @property
+    def whole(self) -> bool:
+        """Whether all ranks are in one group that works."""
+        return not self._broken and not self._missing
+
+    def start(self) -> None:
+        """Have the ranks meet for the first time. Raises what kept them from it."""
+        self._meet(Silent())
+
+    def complete(self, pending: Pending, view: View, timeout: float | None = None) -> RankResults:
+        """The results of a call that was submitted, and a group that works, whatever the outcome is.
+
+        Raises as `WorkerPool.run` does. In the main thread the stop button interrupts this call alone.
+        """
+        __tracebackhide__ = True
+        with interrupts.held(), interrupts.told(pending.stop):
+            try:
+                self._wait(pending, view, timeout)
+            except (KeyboardInterrupt, RankTimeout) as error:
+                self._stop(pending, view)
+                if isinstance(error, RankTimeout):
+                    raise
+                ranks = ranges.words(pending.ranks)
+                raise KeyboardInterrupt(f"stopped on {ranks}; the session goes on") from None
+            finally:
+                self._look_at(pending)
+                self.mend(view)
+                if pending.failed or pending.waiting:
+                    pending.discard()
+            if pending.failed:
+                raise diagnose.failure(pending.failed, self.pool.world_size)
+        return pools.results(pending)
+
+    def submit(self, packed: Packed, ranks: Collection[int]) -> Pending:
+        """Send a call to ranks that are there. Raises `RankDied` when one is not."""
+        self._require(ranks)
+        return self.pool.submit(packed, ranks)
+
+    def cell(self, ranks: Collection[int], send: Callable[[], Pending]) -> Pending:
+        """Send a cell by `send` to ranks that are there. Raises `RankDied` when one is not."""
+        self._require(ranks)
+        return send()
+
+    def _require(self, ranks: Collection[int]) -> None:
+        gone = {rank: event for rank, event in self.pool.gone.items() if rank in ranks}
+        if gone:
+            error: RankError = diagnose.failure(gone, self.pool.world_size)
+            fix = ", or ".join(f"session.restart(rank={rank})" for rank in sorted(gone))
+            error.args = (f"{error.args[0]}\n{fix} brings it back; the other ranks have kept their variables.",)
+            raise error
+        self.mend(Silent())
+
+    def _wait(self, pending: Pending, view: View, timeout: float | None) -> None:
+        """Wait for all ranks; those that wait in a collective for one that has failed are freed from it."""
+        told = False
+        before: dict[int, Any] = {}
+        while True:
+            self.pool.wait(pending, view, timeout, self._hang_report, LOOK_SECONDS)
+            if not pending.waiting:
+                return
+            waits = self._waiting_in(pending)
+            if waits and waits == before:
+                self._broken = True
+                self.pool.interrupt(pending, view, CLEAN_UP_SECONDS, free_after=0)
+                _explain(pending, waits)
+                return
+            before = waits
+            if not told and not waits:
+                told = True
+                words, goes_on = ranges.sentence_start(pending.failed), ranges.words(pending.waiting)
+                view.say(f"{words} failed: {_headline(pending)}\nWaiting for {goes_on}; stop interrupts.")
+
+    def _waiting_in(self, pending: Pending) -> dict[int, Any]:
+        """The collectives that ranks wait in, if all that go on with this call wait in one."""
+        places = self.pool.where(pending.waiting)
+        found = {rank: place.collective for rank, place in places.items() if _waits(place, pending)}
+        return found if found.keys() == pending.waiting else {}
+
+    def _stop(self, pending: Pending, view: View) -> None:
+        """Interrupt a call; after this it is over, or some of its ranks are busy with their clean-up."""
+        with contextlib.suppress(KeyboardInterrupt):  # pressed again: no more waiting
+            if self.pool.interrupt(pending, view, CLEAN_UP_SECONDS):
+                self._broken = True
+        if pending.waiting:
+            self.pool.give_up(pending)
+            words = ranges.sentence_start(pending.waiting)
+            view.say(
+                f"{words} {'goes' if len(pending.waiting) == 1 else 'go'} on, in code that does not end at an "
+                f"interrupt. session.restart(rank={min(pending.waiting)}) ends it by force."
+            )
+
+    def _look_at(self, pending: Pending) -> None:
+        """Whether the group may still be used after what has happened to a call."""
+        if self.pool.gone.keys() != self._missing:
+            self._broken = True
+        if any(isinstance(event, Exited) or diagnose.lost_peer(event) for event in pending.failed.values()):
+            self._broken = True
+        if pending.failed and not self._broken and self.pool.world_size > 1:
+            places = self.pool.where().values()
+            self._broken = any(place.collective and place.collective["waiting"] for place in places)
+
+    def mend(self, view: View) -> None:
+        """Form the group anew if it is broken, and all ranks that are there have nothing else to do."""
+        with self._mending:
+            if self._broken and not self.pool.busy:
+                try:
+                    self._meet(view)
+                except (RankError, CommError) as error:
+                    view.say(
+                        f"The group could not be formed anew ({type(error).__name__}: {error}); restart() does it."
+                    )
+
+    def _meet(self, view: View) -> None:
+        with self._mending:
+            gone = self.pool.gone
+            here = self.pool.ranks - gone.keys()
+            self._meetings += 1
+            first = self._meetings == 1
+            pending = self.pool.submit(preflight.pack(inside.meet, (self._meetings, _absence(gone))), here)
+            self.pool.wait(pending, Silent(), MEET_SECONDS)
+            if pending.failed:
+                pending.discard()
+                raise diagnose.failure(pending.failed, self.pool.world_size)
+            self._broken, self._missing = False, frozenset(gone)
+            lines: list[str] = next(iter(pools.results(pending)), [])
+            if gone:
+                view.say(_absence(gone))
+            elif not first:
+                view.say("\n".join(["The ranks have met anew: collectives work again.", *lines]))
+
+    def replace(self, rank: int) -> None:
+        """Give a rank a new process, which joins the others. Calls that it still does fail with `RankDied`."""
+        with self._mending:
+            if rank not in self.pool.gone:
+                self.pool.end(rank)
+            self.pool.replace(rank)
+            self._broken = True
+            others = self.pool.ranks - {rank}
+            if not self.pool.wait_idle(others, MEET_SECONDS):
+                busy = ranges.words(self.pool.busy & others)
+                raise CommError(f"Rank {rank} is back, but {busy} is busy: interrupt() first, then they can meet.")
+            self._meet(Silent())
+
+
+class Silent:
+    """A view for what the session does itself."""
+
+    def show(self, event: Shown) -> None:
+        """Nothing of it is of interest."""
+
+    def tick(self) -> float | None:
+        return None
+
+    def say(self, text: str) -> None:
+        """Nobody asked."""
+
+
+def _waits(place: Located, pending: Pending) -> bool:
+    waiting = bool(place.collective and place.collective["waiting"])
+    return waiting and place.task == pending.number
+
+
+def _explain(pending: Pending, waits: dict[int, Any]) -> None:
+    """Say of ranks that were freed from a collective that this is why they failed."""
+    for rank, collective in waits.items():
+        event = pending.failed.get(rank)
+        if isinstance(event, Raised):
+            text = f"waited in {collective['name']} for a rank that had failed, and was freed"
+            report = replace(event.report, type_name="CommError", text=text, pickled=None)
+            pending.failed[rank] = replace(event, report=report)
+
+
+def _headline(pending: Pending) -> str:
+    event = next(iter(pending.failed.values()))
+    return str(diagnose.died(event, 0)) if isinstance(event, Exited) else event.report.headline
+
+
+def _absence(gone: Collection[int]) -> str:
+    if not gone:
+        return ""
+    fix = " and ".join(f"session.restart(rank={rank})" for rank in sorted(gone))
+    return (
+        f"{ranges.sentence_start(gone)} {'is' if len(gone) == 1 else 'are'} gone, so the ranks have no group and "
+        f"collectives fail; the others have kept their variables. {fix} brings it back."
+    )

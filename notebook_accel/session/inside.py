@@ -1,0 +1,87 @@
+"""What a session calls in its workers."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from notebook_accel.pool import cell
+
+
+def meet(meeting: int, missing: str = "") -> list[str]:
+    """Join the other ranks, anew if need be, and have the predefined names; lines for the user.
+
+    The arguments are those of `comm.bootstrap.regroup`.
+    """
+    from notebook_accel.comm import bootstrap
+    from notebook_accel.comm import process as processes
+
+    if "accelerator" not in cell.providers:
+        process = processes.current()
+        cell.enter_namespace()
+        cell.providers["accelerator"] = _accelerator
+        names = {"rank": process.rank, "world_size": process.world_size, "device": process.device}
+        variables().update(names)
+    return bootstrap.regroup(meeting, missing)
+
+
+def _accelerator() -> Any:
+    from notebook_accel.accelerator import Accelerator
+
+    return Accelerator()
+
+
+def variables() -> dict[str, Any]:
+    """The variables of this rank's cells."""
+    return vars(sys.modules["__main__"])
+
+
+def assign(values: Mapping[str, Any]) -> None:
+    """Set variables."""
+    variables().update(values)
+
+
+def assign_part(name: str, parts: Mapping[int, Any]) -> None:
+    """Set a variable to the part for this rank."""
+    variables()[name] = parts[variables()["rank"]]
+
+
+def evaluate(expressions: Iterable[str]) -> list[Any]:
+    """The values of variables, or of expressions."""
+    space = variables()
+    for name in cell.providers:
+        if any(name in text for text in expressions):
+            cell.provide(name, space)
+    return [eval(compile(text, f"<{text}>", "eval"), space) for text in expressions]
+
+
+def call(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The value of a call, for which the predefined names are there."""
+    for name in _names(getattr(function, "__code__", None)) & cell.providers.keys():
+        cell.provide(name, variables())
+    return function(*args, **kwargs)
+
+
+def run_script(target: str, arguments: list[str], *, module: bool) -> None:
+    """Run a file, or a module, as `python target arguments` would: in a `__main__` of its own."""
+    before_argv, before_path, before_main = sys.argv, list(sys.path), sys.modules["__main__"]
+    sys.argv = [target, *arguments]
+    try:
+        if module:
+            runpy.run_module(target, run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(target).resolve().parent))
+            runpy.run_path(target, run_name="__main__")
+    finally:
+        sys.argv, sys.path[:], sys.modules["__main__"] = before_argv, before_path, before_main
+
+
+def _names(code: Any) -> set[str]:
+    """Names that a function, and those inside it, look up outside."""
+    if code is None:
+        return set()
+    inner = (_names(item) for item in code.co_consts if hasattr(item, "co_names"))
+    return set(code.co_names).union(*inner)

@@ -1,0 +1,278 @@
+"""`Session`: workers that live from cell to cell."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from notebook_accel.config import load
+from notebook_accel.errors import ConfigError
+from notebook_accel.launch import arguments
+from notebook_accel.launch.arguments import Unset
+from notebook_accel.pool import diagnose, hangs
+from notebook_accel.pool.events import Located, View
+from notebook_accel.pool.pending import Pending, RankResults
+from notebook_accel.pool.serialize import Packed
+from notebook_accel.session import opening, registry, select, views
+from notebook_accel.session.engine import Engine
+from notebook_accel.session.handle import CellHandle
+from notebook_accel.session.members import Members
+from notebook_accel.session.source import Source
+from notebook_accel.session.status import RankStatus, SessionStatus
+
+
+@dataclass
+class Record:
+    """A cell that was run."""
+
+    cell: Source
+    ranks: tuple[int, ...]
+    ok: bool | None = None
+    """Whether it ended well; None while it runs."""
+    seconds: float = 0.0
+
+
+@dataclass
+class _Running:
+    title: str
+    pending: Pending
+    began: float = field(default_factory=time.monotonic)
+
+
+class Session(Members):
+    """Connected worker processes whose variables, models and process group live from cell to cell.
+
+    In the workers `rank`, `world_size`, `device` and (made at its first use) `accelerator` are predefined.
+    Use as a context manager, or call `close`; the workers end with this process in any case.
+
+    Args:
+        num_processes: How many ranks; by default one for each GPU, or one on a machine without.
+        mixed_precision: What `accelerator` uses in the ranks.
+        cpu: Compute on the CPU even where there are GPUs.
+        start_method: "fork" (from a preloaded host, Linux), "spawn", or "auto".
+        output: Whose output cells show: "all", "main", "grouped" or "quiet".
+        hang_report: When nothing has moved for this time, the cell says which rank waits for which; None: never.
+        config: Where other options come from: a panel, the path of a YAML file, a dictionary, or the saved default.
+
+    Raises:
+        ConfigError: An argument cannot be; nothing was started. LaunchError, RankError: The workers did not start.
+
+    Example:
+        >>> with Session(num_processes=2) as session:
+        ...     session.run("x = rank + 1")
+        ...     session.pull("x * 10")
+        RankResults of 2 ranks
+          rank 0: 10
+          rank 1: 20
+    """
+
+    def __init__(
+        self,
+        num_processes: int | None = Unset(None),  # type: ignore[assignment]
+        *,
+        mixed_precision: str = Unset("no"),  # type: ignore[assignment]
+        cpu: bool = Unset(False),  # type: ignore[assignment]
+        start_method: str = Unset("auto"),  # type: ignore[assignment]
+        output: str = Unset("all"),  # type: ignore[assignment]
+        hang_report: float | str | None = Unset(30),  # type: ignore[assignment]
+        config: Any = None,
+    ) -> None:
+        named = arguments.given(locals())
+        own = {name: named[name] for name in opening.OPTIONS if name in named}
+        self.config = load.resolve(own, load.from_any(config))
+        self.log = views.SharedLog()
+        self.history: list[Record] = []
+        self._running: list[_Running] = []
+        self.closed = False
+        self._plan = opening.plan(self.config)
+        self._engine = self._open()
+        super().__init__(self, sorted(self._engine.pool.ranks))
+        registry.add(self)
+
+    def _open(self) -> Engine:
+        pool = opening.pool(self._plan, views.Between(self.log))
+        engine = Engine(pool, self.config.hang_report)
+        try:
+            engine.start()
+        except BaseException:
+            pool.close(ok=False)
+            raise
+        return engine
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks it has."""
+        return len(self.ranks)
+
+    @property
+    def notice(self) -> str:
+        """How the workers were started, where it is not as usual."""
+        return self._plan.starter.notice
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def select(self, ranks: Any) -> tuple[int, ...]:
+        """The ranks that a number, slice, list or text such as "0,2-3" means."""
+        return select.ranks(ranks, self.ranks)
+
+    def view(self, output: str | None = None, *, wait: bool = True) -> View:
+        """What shows a cell: made in the notebook's cell, for `output` as in `run`."""
+        return views.for_cell(output or self.config.output, self.log, wait=wait)
+
+    def status(self) -> SessionStatus:
+        """What each rank does now; also while they are busy, from any thread."""
+        places, gone = self._engine.pool.where(), self._engine.pool.gone
+        ranks = [
+            RankStatus(rank, "dead", ending=str(diagnose.died(gone[rank], self.world_size)))
+            if rank in gone
+            else self._status(rank, places.get(rank))
+            for rank in self.ranks
+        ]
+        return SessionStatus(ranks, self._engine.whole)
+
+    def where(self) -> str:
+        """Who waits for whom, and the line that each rank is in: text for people."""
+        return hangs.report(self._engine.pool.where(), (), self.ranks)
+
+    def _status(self, rank: int, place: Located | None) -> RankStatus:
+        doing = self._engine.pool.doing(rank)
+        running = next((item for item in self._running if item.pending is doing), None)
+        title = running.title if running is not None else ""
+        seconds = time.monotonic() - running.began if running is not None else 0.0
+        if place is None:
+            return RankStatus(rank, "no answer", title, seconds=seconds)
+        return RankStatus(
+            rank,
+            "busy" if place.in_call else "idle",
+            title,
+            hangs.line(place) if place.in_call else "",
+            seconds,
+            place.collective,
+            place.memory,
+            place.device_memory,
+            stack=place.stack if place.in_call else (),
+        )
+
+    def interrupt(self) -> None:
+        """Stop everything that the ranks do, as the stop button does it for the cell that waits."""
+        self._engine.pool.stop()
+        self._engine.pool.wait_idle(self.ranks, opening.CLOSE_SECONDS)
+
+    def restart(self, rank: int | None = None, *, replay: bool = False) -> None:
+        """Start all ranks anew, or one, which then joins the others; these keep their variables.
+
+        With `replay`, the cells that were run on them before and ended well are run again.
+        """
+        self._require_open()
+        before = [record for record in self.history if record.ok]
+        if rank is None:
+            self._engine.pool.close(ok=False)
+            self._engine = self._open()
+            self.history.clear()
+        else:
+            rank = select.ranks(rank, self.ranks)[0]
+            self._engine.replace(rank)
+        for record in before if replay else ():
+            again = record.ranks if rank is None else tuple({rank} & set(record.ranks))
+            if again:
+                self._run_cell(record.cell, again, True, None, "quiet", False, keep=rank is None)
+
+    def close(self) -> None:
+        """End the workers. Closing twice is fine."""
+        if self.closed:
+            return
+        self.closed = True
+        registry.remove(self)
+        self._engine.pool.close()
+        self.log.end()
+
+    def logs(self, rank: int | None = None, lines: int = 50) -> str:
+        """The last lines that a rank (or all of them) wrote."""
+        return self.log.tail(rank, lines)
+
+    @property
+    def log_file(self) -> str:
+        """The file with everything that the ranks wrote; empty text while there is nothing."""
+        return str(self.log.path or "")
+
+    def _run_cell(
+        self,
+        cell: Source,
+        ranks: tuple[int, ...],
+        wait: bool,
+        timeout: float | str | None,
+        output: str | None,
+        values: bool,
+        keep: bool = True,
+    ) -> Any:
+        __tracebackhide__ = True
+        self._require_open()
+        options: Mapping[str, Any] = {"first_line": cell.first_line, "count": cell.count, "values": values}
+        pool = self._engine.pool
+        pending = self._engine.cell(ranks, lambda: pool.submit_cell(cell.code, cell.name, ranks, **options))
+        record = Record(cell, ranks)
+        if keep:
+            self.history.append(record)
+        return self._follow(_Running(cell.title, pending), wait, timeout, output, record)
+
+    def _run_call(
+        self,
+        title: str,
+        packed: Packed,
+        ranks: tuple[int, ...],
+        wait: bool,
+        timeout: float | str | None,
+        output: str | None,
+    ) -> Any:
+        __tracebackhide__ = True
+        self._require_open()
+        with contextlib.closing(packed.arena):
+            pending = self._engine.submit(packed, ranks)
+        return self._follow(_Running(title, pending), wait, timeout, output)
+
+    def _follow(
+        self,
+        running: _Running,
+        wait: bool,
+        timeout: float | str | None,
+        output: str | None,
+        record: Record | None = None,
+    ) -> RankResults | CellHandle:
+        __tracebackhide__ = True
+        seconds = self.config.timeout if timeout is None else opening.seconds(timeout)
+        view = self.view(output, wait=wait)
+        self._running.append(running)
+        if not wait:
+            return CellHandle(running.title, running.pending, lambda: self._complete(running, view, seconds, record))
+        return self._complete(running, view, seconds, record)
+
+    def _complete(self, running: _Running, view: View, timeout: float | None, record: Record | None) -> RankResults:
+        __tracebackhide__ = True
+        ok = False
+        try:
+            results = self._engine.complete(running.pending, view, timeout)
+            ok = True
+        finally:
+            self._running.remove(running)
+            if record is not None:
+                record.ok, record.seconds = ok, time.monotonic() - running.began
+            finish = getattr(view, "finish", None)
+            if finish is not None:
+                finish()
+        return results
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise ConfigError("This session is closed. Start another one: Session(...).")
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"Session of {len(self.ranks)} ranks, {state}"
