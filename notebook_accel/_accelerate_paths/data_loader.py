@@ -1,5 +1,7 @@
 """`accelerate.data_loader`."""
 
+from notebook_accel.data.adapter import DataLoaderAdapter as DataLoaderAdapter
+from notebook_accel.data.adapter import DataLoaderStateMixin as DataLoaderStateMixin
 from notebook_accel.data.build import skip_first_batches as skip_first_batches
 from notebook_accel.data.dispatcher import DataLoaderDispatcher as DataLoaderDispatcher
 from notebook_accel.data.loader import DataLoaderShard as DataLoaderShard

@@ -69,7 +69,8 @@ def _parts(data: Any) -> list[Any]:
 
 
 def _objects(data: Any, process: Process, note: Note | None) -> Any:
-    return collectives.gather_object(_own(data, process, note), process=process)
+    found = collectives.gather_object(_own(data, process, note), process=process)
+    return found[: sum(note.real)] if note is not None and note.real and not note.held else found
 
 
 def _columns(data: Any, process: Process, note: Note | None) -> Any:
@@ -119,7 +120,7 @@ def _parts_or_none(data: Any) -> list[Any] | None:
 
 def _own(data: Any, process: Process, note: Note | None) -> Any:
     """This rank's samples without the repeated ones, where `data` has one entry for each sample."""
-    if note is None or not isinstance(data, (list, tuple, torch.Tensor)):
+    if note is None or not isinstance(data, (list, tuple, torch.Tensor)) or (note.real and not note.held):
         return data
     if note.real is None:
         return data[:0] if process.rank >= (note.real_batches or 0) else data
@@ -130,7 +131,7 @@ def _own(data: Any, process: Process, note: Note | None) -> Any:
 
 def _widened(tensor: torch.Tensor, process: Process, note: Note) -> torch.Tensor:
     """`tensor` with as many rows as the rank with most samples has, so that all can be gathered."""
-    if note.real is None or not tensor.ndim or tensor.shape[0] != note.held[process.rank]:
+    if note.real is None or not note.held or not tensor.ndim or tensor.shape[0] != note.held[process.rank]:
         return tensor
     missing = note.width - tensor.shape[0]
     return torch.cat([tensor, tensor.new_zeros(missing, *tensor.shape[1:])]) if missing else tensor

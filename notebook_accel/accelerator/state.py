@@ -179,6 +179,14 @@ class GradientState:
         """Always True."""
         return True
 
+    def _add_dataloader(self, dataloader: Any) -> None:
+        """A pass over `dataloader`, made of `DataLoaderStateMixin`, begins."""
+        self._accumulation.progress.begin(dataloader)
+
+    def _remove_dataloader(self, dataloader: Any) -> None:
+        """It is over."""
+        self._accumulation.progress.end(dataloader)
+
     @staticmethod
     def _reset_state() -> None:
         """Forget the newest `Accelerator`."""

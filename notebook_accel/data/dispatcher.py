@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data import BatchSampler
 
 from notebook_accel.comm import collectives, failures
 from notebook_accel.comm.process import Process
-from notebook_accel.data.loader import stateful
+from notebook_accel.data.adapter import DataLoaderAdapter
 from notebook_accel.data.portions import Portion, Portions
 from notebook_accel.data.prepared import Prepared
 from notebook_accel.data.progress import Pass, Progress
 from notebook_accel.data.shard import SkipBatchSampler
 
 
-class DataLoaderDispatcher(Prepared, DataLoader):
+class DataLoaderDispatcher(Prepared, DataLoaderAdapter):
     """A `DataLoader` that only rank 0 reads. Made by `data.build.prepare_data_loader`."""
 
     def __init__(
@@ -63,11 +63,6 @@ class DataLoaderDispatcher(Prepared, DataLoader):
         self._states: deque[Any] = deque()
         self._rounds_left_out = 0
         self._set_up(process, progress, facts)
-
-    def __new__(cls, *args: Any, use_stateful_dataloader: bool = False, **kwargs: Any) -> DataLoaderDispatcher:
-        """With `use_stateful_dataloader`, one that is torchdata's `StatefulDataLoader` too."""
-        made: DataLoaderDispatcher = object.__new__(stateful(cast(Any, cls)) if use_stateful_dataloader else cls)
-        return made
 
     @property
     def _portions(self) -> Portions:

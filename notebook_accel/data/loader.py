@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DistributedSampler
 
 from notebook_accel.comm import rng
 from notebook_accel.comm.process import Process
+from notebook_accel.data.adapter import DataLoaderAdapter
 from notebook_accel.data.note import Note
-from notebook_accel.data.options import require_torchdata
 from notebook_accel.data.prepared import END, Prepared
 from notebook_accel.data.progress import Pass, Progress
 from notebook_accel.data.shard import BatchSamplerShard, Deal
 from notebook_accel.data.stream import IterableDatasetShard, Noted, NotingCollate, is_nothing
 
 
-class DataLoaderShard(Prepared, DataLoader):
+class DataLoaderShard(Prepared, DataLoaderAdapter):
     """A `DataLoader` over this rank's part of the data. Made by `data.build.prepare_data_loader`."""
 
     def __init__(
@@ -55,11 +54,6 @@ class DataLoaderShard(Prepared, DataLoader):
             object.__setattr__(
                 self, "collate_fn", NotingCollate(self.collate_fn, settings.get("batch_size") is not None)
             )
-
-    def __new__(cls, *args: Any, use_stateful_dataloader: bool = False, **kwargs: Any) -> DataLoaderShard:
-        """With `use_stateful_dataloader`, one that is torchdata's `StatefulDataLoader` too."""
-        made: DataLoaderShard = object.__new__(stateful(cast(Any, cls)) if use_stateful_dataloader else cls)
-        return made
 
     @property
     def even_batches(self) -> bool | None:
@@ -156,11 +150,11 @@ class DataLoaderShard(Prepared, DataLoader):
         return made
 
 
-class SkipDataLoader(DataLoader):
+class SkipDataLoader(DataLoaderAdapter):
     """A `DataLoader` that reads its first `skip_batches` batches and does not give them."""
 
     def __init__(self, dataset: Any, skip_batches: int = 0, use_stateful_dataloader: bool = False, **settings: Any):
-        super().__init__(dataset, **settings)
+        super().__init__(dataset, use_stateful_dataloader, **settings)
         self.skip_batches = skip_batches
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
@@ -171,24 +165,3 @@ class SkipDataLoader(DataLoader):
 
     def __len__(self) -> int:
         return max(0, super().__len__() - self.skip_batches)
-
-
-@functools.lru_cache
-def stateful(kind: type) -> type:
-    """`kind`, a class of prepared loaders, with torchdata's `StatefulDataLoader` underneath."""
-    require_torchdata()
-    from torchdata.stateful_dataloader import StatefulDataLoader  # type: ignore[import-untyped, unused-ignore]
-
-    if issubclass(kind, StatefulDataLoader):
-        return kind
-
-    class Stateful(kind, StatefulDataLoader):  # type: ignore[misc, valid-type, unused-ignore]
-        def _snapshot(self) -> Any:
-            return super().state_dict()
-
-        def state_dict(self) -> Any:
-            """How far it is, for `load_state_dict` of a loader that is made alike."""
-            return super().state_dict() if self._state is None else self._state
-
-    Stateful.__name__ = Stateful.__qualname__ = f"Stateful{kind.__name__}"
-    return Stateful

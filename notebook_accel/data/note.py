@@ -13,7 +13,7 @@ class Note:
     real: tuple[int, ...] | None = None
     """For each rank, how many of its samples are no repeats. Ranks without a batch are left out."""
     held: tuple[int, ...] = ()
-    """For each rank, how many samples it has, repeats included."""
+    """For each rank, how many samples it has, repeats included; empty where only the sum of `real` is known."""
     real_batches: int | None = None
     """Where the sizes of batches are not known: how many ranks have a batch that is no repeat."""
     without: int = 0

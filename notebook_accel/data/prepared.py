@@ -72,10 +72,6 @@ class Prepared:
                 told.append(part)
                 setter(self.iteration)
 
-    def _snapshot(self) -> Any:
-        """How far a loader that can be resumed has read (see `loader.stateful`); None for others."""
-        return None
-
     def _drawn(self, batches: Iterator[Any]) -> Any:
         """The next batch, or `END`. Other ranks learn of an error, so that they do not wait for this one."""
         try:

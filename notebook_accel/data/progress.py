@@ -25,6 +25,21 @@ class Pass:
         """What is unusual about the latest batch."""
 
 
+class OwnPass(Pass):
+    """One pass over a loader that somebody has made, and that says itself how far it is (`DataLoaderStateMixin`)."""
+
+    at_end = property(lambda self: bool(getattr(self.loader(), "end_of_dataloader", False)))
+
+    def __init__(self, loader: Any) -> None:
+        self.loader, self.given = weakref.ref(loader), 0
+
+    @property
+    def note(self) -> Note | None:  # type: ignore[override]
+        """Known of its last batches only: how many samples, over all ranks, are no repeats."""
+        remainder = getattr(self.loader(), "remainder", -1) if self.at_end else -1
+        return Note((remainder,)) if remainder > 0 else None
+
+
 class Progress:
     """The passes that are under way; the one that gave the latest batch last."""
 
@@ -44,6 +59,18 @@ class Progress:
         """`current` is over: read to its end, or dropped."""
         if current in self._passes:
             self._passes.remove(current)
+
+    def begin(self, loader: Any) -> None:
+        """A pass over a loader of somebody's own begins."""
+        self._passes.append(OwnPass(loader))
+
+    def end(self, loader: Any) -> None:
+        """It is over."""
+        self._passes = [item for item in self._passes if item.loader() is not loader or not isinstance(item, OwnPass)]
+
+    def is_reading(self, current: Pass) -> bool:
+        """Whether a loop is reading `current`."""
+        return current in self._passes
 
     @property
     def active(self) -> Pass | None:
