@@ -16,6 +16,7 @@ from notebook_accel.accelerator.handlers import HandlerViews
 from notebook_accel.accelerator.kinds import DistributedType
 from notebook_accel.accelerator.loading import Loading
 from notebook_accel.accelerator.parts import old_spelling
+from notebook_accel.accelerator.persist import Persistence
 from notebook_accel.accelerator.prepared import Prepared
 from notebook_accel.accelerator.profiling import Profiling
 from notebook_accel.accelerator.ranks import Ranks
@@ -30,7 +31,7 @@ from notebook_accel.precision.options import AutocastKwargs
 from notebook_accel.strategies.wrappers import trigger_sync
 
 
-class Accelerator(Loading, Ranks, HandlerViews, Tracking, Profiling):
+class Accelerator(Loading, Ranks, HandlerViews, Persistence, Tracking, Profiling):
     """Runs one training loop on one device or on many: prepare the objects, and use `backward`.
 
     Names and order of the arguments are the peer's. An argument that is not built yet raises
@@ -76,7 +77,8 @@ class Accelerator(Loading, Ranks, HandlerViews, Tracking, Profiling):
         built = {name: given[name] for name in parts.ARGUMENTS}
         self._parts = parts.build(**built)
         self._prepared = Prepared(self._parts)
-        self._set_up_tracking(log_with, project_dir)
+        self._set_up_persistence(project_dir, project_config)
+        self._set_up_tracking(log_with, self.project_dir)
         self.state = AcceleratorState(parts=self._parts)
         self.gradient_state = GradientState(accumulation=self._parts.accumulation)
         parts.mark(self._parts.process, self)
@@ -268,6 +270,7 @@ class Accelerator(Loading, Ranks, HandlerViews, Tracking, Profiling):
     def free_memory(self, *objects: Any) -> list[Any]:
         """Let go of everything prepared; returns None for each of `objects`, to be assigned to their names."""
         self._prepared.clear()
+        self._saving.release()
         self._parts.accumulation.step = 0
         return [None for _ in objects]
 
@@ -275,6 +278,7 @@ class Accelerator(Loading, Ranks, HandlerViews, Tracking, Profiling):
 
     def end_training(self) -> None:
         """Close the trackers and part from the other ranks: the last thing that a script does."""
+        self.wait_for_checkpoint()
         self._finish_tracking()
         self._parts.strategy.teardown()
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from notebook_accel.errors import NotYetError
 
-_STATE = "save a dict of state_dict()s with accelerator.save() on the main process, and torch.load it"
 _ENGINE = "leave it out: the model trains with DistributedDataParallel"
 _MESH = "leave it out: all ranks are data parallel"
 
@@ -19,21 +18,14 @@ ARGUMENTS: dict[str, str] = {
     "fsdp_plugin": _ENGINE,
     "torch_tp_plugin": _ENGINE,
     "megatron_lm_plugin": _ENGINE,
-    "project_config": "give the functions that write files their paths",
     "deepspeed_plugins": _ENGINE,
     "parallelism_config": _MESH,
 }
 
 METHODS: dict[str, str] = {
     "deepspeed_ulysses_dl_adapter": _ENGINE,
-    "load_state": _STATE,
     "lomo_backward": "use backward() and an optimizer of torch.optim",
     "maybe_context_parallel": _MESH,
-    "register_for_checkpointing": _STATE,
-    "register_load_state_pre_hook": _STATE,
-    "register_save_state_pre_hook": _STATE,
-    "save_model": "use accelerator.save(accelerator.get_state_dict(model), path, safe_serialization=True)",
-    "save_state": _STATE,
     "verify_device_map": "leave it out: models are on one device",
 }
 
@@ -47,7 +39,6 @@ PROPERTIES: dict[str, str] = {
     "is_fsdp2": _ENGINE,
     "parallelism_config": _MESH,
     "pipeline_parallel_rank": _MESH,
-    "save_iteration": _STATE,
     "tensor_parallel_rank": _MESH,
     "torch_device_mesh": _MESH,
 }

@@ -83,7 +83,7 @@ def read_object(
     of them: those are made by code that the file names, which runs with `allow_pickle=True` only.
     """
     try:
-        with _safe():
+        with safe():
             return torch.load(file, map_location=device, weights_only=not allow_pickle, mmap=mmap, **how)
     except FileNotFoundError as error:
         raise CheckpointError(f"{file} is missing.") from error
@@ -165,6 +165,11 @@ def read_index(path: str | os.PathLike[str]) -> dict[str, Path]:
     return {str(name): inside[str(value)] for name, value in listed.items()}
 
 
+def count(folder: Path, pattern: str) -> int:
+    """How many files of `folder` have a name that matches all of `pattern`."""
+    return sum(re.fullmatch(pattern, path.name) is not None for path in folder.iterdir() if path.is_file())
+
+
 def within(folder: Path, name: str, said_by: Path) -> Path:
     """The file `name` of `folder`. Raises `CheckpointError` when that is not inside it, also by a link."""
     file = folder / name
@@ -210,7 +215,7 @@ def safetensors_header(path: str | os.PathLike[str]) -> dict[str, Any]:
 # ---- what may be made while reading
 
 
-def _safe() -> contextlib.AbstractContextManager[Any]:
+def safe() -> contextlib.AbstractContextManager[Any]:
     """Lets torch make numpy's arrays and numbers (random states hold them), beside what it always allows."""
     made: Any = getattr(torch.serialization, "safe_globals", None)
     return made(_numbers()) if made is not None else _safe_by_list()

@@ -20,8 +20,10 @@ LOADER_NAME = "dl_state_dict"
 CUSTOM_NAME = "custom_checkpoint"
 # Ours: the peer does not look at files that it does not know.
 MANIFEST_NAME = "notebook_accel.manifest.json"
+LATE_NAME = "notebook_accel.rank_{}.json"
+LATE_PATTERN = "notebook_accel.rank_*.json"
 VALUES_NAME = "notebook_accel.values.json"
-PROGRESS_NAME = "notebook_accel.progress.json"
+PLACES_NAME = "notebook_accel.loaders_{}.bin"
 
 
 def numbered(name: str, number: int, ending: str) -> str:

@@ -85,7 +85,8 @@ def skip_first_batches(dataloader: DataLoader, num_batches: int = 0) -> DataLoad
     Samples of map-style data are not read for them; an iterable dataset must be.
     """
     if isinstance(dataloader, (DataLoaderShard, DataLoaderDispatcher)):
-        return dataloader.skipping(num_batches)
+        found: DataLoader = dataloader.without_first(num_batches)
+        return found
     kept, batched = _kept(dataloader), dataloader.batch_sampler is not None
     if isinstance(dataloader.dataset, IterableDataset):
         settings: dict[str, Any] = {"batch_size": dataloader.batch_size, "drop_last": dataloader.drop_last}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -15,11 +16,14 @@ from torch.utils.data import BatchSampler
 
 from notebook_accel.comm import collectives, failures
 from notebook_accel.comm.process import Process
+from notebook_accel.data import place as places
 from notebook_accel.data.adapter import DataLoaderAdapter
+from notebook_accel.data.place import Beginning, Place
 from notebook_accel.data.portions import Portion, Portions
 from notebook_accel.data.prepared import Prepared
 from notebook_accel.data.progress import Pass, Progress
 from notebook_accel.data.shard import SkipBatchSampler
+from notebook_accel.errors import CheckpointError
 
 
 class DataLoaderDispatcher(Prepared, DataLoaderAdapter):
@@ -74,11 +78,15 @@ class DataLoaderDispatcher(Prepared, DataLoaderAdapter):
         return max(0, (count // ranks if self._drops else -(-count // ranks)) - self.skip_batches)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        if (rest := self._gone_on_with()) is not None:
+            yield from rest
+            return
         self._announce_epoch()
         self.repeated_samples = 0
         current, counts = Pass(self), None
+        again = self._note_beginning(current)
         try:
-            for portion in self._handed_out():
+            for portion in self._handed_out(again):
                 current.at_end = portion.is_last
                 if portion.note is not None and (company := portion.note.company) is not None:
                     counts = [current.given + (rank < company) for rank in range(self._process.world_size)]
@@ -87,11 +95,11 @@ class DataLoaderDispatcher(Prepared, DataLoaderAdapter):
             self._through(counts)
         finally:
             self._progress.finish(current)
-        self.iteration += 1
+        self._note_end()
 
-    def _handed_out(self) -> Iterator[Portion]:
+    def _handed_out(self, again: Beginning | None) -> Iterator[Portion]:
         """This rank's portions. Rank 0 reads, and hands out what it read or what went wrong."""
-        rounds = self._read() if self._process.rank == 0 else None
+        rounds = self._read(again) if self._process.rank == 0 else None
         while True:
             received = self._hand_out(rounds) if rounds is not None else self._receive()
             if received is None:
@@ -118,14 +126,23 @@ class DataLoaderDispatcher(Prepared, DataLoaderAdapter):
             raise failures.unpack(received)
         return received
 
-    def _read(self) -> Iterator[list[Portion]]:
-        batches = super().__iter__()
-        return self._portions.rounds(self._noting(batches), self.skip_batches)
+    def _read(self, again: Beginning | None) -> Iterator[list[Portion]]:
+        if again is None:
+            return self._portions.rounds(self._noting(super().__iter__()), self.skip_batches)
+        with places.begun_again(self, again):
+            batches: Any = super().__iter__()
+            # Read at once: with the first batch the order is drawn.
+            first = list(islice(self._noting(batches), self._skip_raw + 1))[self._skip_raw :]
+        return self._portions.rounds(chain(first, self._noting(batches, begins=False)), self.skip_batches)
 
-    def _noting(self, batches: Iterator[Any]) -> Iterator[Any]:
+    _skip_raw = 0
+    """Batches of the user's loader that are read and left out."""
+
+    def _noting(self, batches: Iterator[Any], begins: bool = True) -> Iterator[Any]:
         """`batches`, with a note of how far the loader was after each: a round is read before it is needed."""
-        self._states.clear()
-        self._rounds_left_out = self.skip_batches
+        if begins:
+            self._states.clear()
+            self._rounds_left_out = self.skip_batches
         for batch in batches:
             self._states.append(self._snapshot())
             yield batch
@@ -148,5 +165,30 @@ class DataLoaderDispatcher(Prepared, DataLoaderAdapter):
         else:
             skip += count
         made = type(self)(self.dataset, skip_batches=skip, drop_last=self._drops, **self._made, **settings)
-        made.iteration = self.iteration
+        derived: DataLoaderDispatcher = self._derived(made, raw)
+        return derived
+
+    def _without_dealt(self, place: Place) -> DataLoaderDispatcher:
+        settings, skip = dict(self._settings), 0
+        if settings.get("batch_sampler") is not None:
+            settings["batch_sampler"] = places.without_dealt(settings["batch_sampler"], place)
+        elif place.batch_size != self._user_batch_size:
+            raise CheckpointError(
+                f"the checkpoint was saved with batches of size {place.batch_size}, and an iterable dataset that the "
+                f"main process reads in batches of {self._user_batch_size} cannot go on in the middle of an epoch. Use "
+                "the same size, or a checkpoint between two epochs."
+            )
+        else:
+            skip = place.batches or 0
+        made = type(self)(self.dataset, drop_last=self._drops, **self._made, **settings)
+        made._skip_raw = skip
         return made
+
+    @property
+    def _width(self) -> int:  # type: ignore[override]
+        return 1 if self.split_batches else self._process.world_size
+
+    @property
+    def _size_of_stream(self) -> int | None:  # type: ignore[override]
+        size: int | None = self._settings.get("batch_size")
+        return size

@@ -10,12 +10,15 @@ from torch.utils.data import DistributedSampler
 
 from notebook_accel.comm import rng
 from notebook_accel.comm.process import Process
+from notebook_accel.data import place as places
 from notebook_accel.data.adapter import DataLoaderAdapter
 from notebook_accel.data.note import Note
+from notebook_accel.data.place import Beginning, Place
 from notebook_accel.data.prepared import END, Prepared
 from notebook_accel.data.progress import Pass, Progress
 from notebook_accel.data.shard import BatchSamplerShard, Deal
-from notebook_accel.data.stream import IterableDatasetShard, Noted, NotingCollate, is_nothing
+from notebook_accel.data.stream import IterableDatasetShard, Noted, NotingCollate, is_nothing, without_first_samples
+from notebook_accel.errors import CheckpointError
 
 
 class DataLoaderShard(Prepared, DataLoaderAdapter):
@@ -75,20 +78,47 @@ class DataLoaderShard(Prepared, DataLoaderAdapter):
         return max(0, super().__len__() - self.skip_batches)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        rng.synchronize_rng_states(self.rng_types, self.synchronized_generator, process=self._process)
+        if (rest := self._gone_on_with()) is not None:
+            yield from rest
+            return
+        if self._begins_again is None:
+            rng.synchronize_rng_states(self.rng_types, self.synchronized_generator, process=self._process)
         self._announce_epoch()
         self.repeated_samples = 0
         current = Pass(self)
+        again = self._note_beginning(current)
         counted = isinstance(self._index_sampler, BatchSamplerShard)
         try:
-            yield from self._counted(current) if counted else self._ahead(current)
+            yield from self._counted(current, again) if counted else self._ahead(current, again)
         finally:
             self._progress.finish(current)
-        self.iteration += 1
+        self._note_end()
 
-    def _counted(self, current: Pass) -> Iterator[Any]:
+    def _begun(self, again: Beginning | None) -> Iterator[Any]:
+        """torch's iterator for a pass; `again` is what it followed from when it began elsewhere."""
+        if again is None:
+            fresh: Iterator[Any] = super().__iter__()
+            return fresh
+        index: Any = self._index_sampler
+        with places.begun_again(self, again):
+            if not isinstance(index, BatchSamplerShard):
+                passed: Iterator[Any] = self._after(super().__iter__(), self.skip_batches)
+                return passed
+            index.draws_on_demand = True
+            batches: Any = super().__iter__()
+            index.draw()
+            index.draws_on_demand = False
+        drawn: Iterator[Any] = batches
+        return drawn
+
+    def _after(self, batches: Any, count: int) -> Any:
+        for _ in range(count):
+            self._drawn(batches)
+        return batches
+
+    def _counted(self, current: Pass, again: Beginning | None) -> Iterator[Any]:
         """Batches of a loader whose sampler says which is the last."""
-        batches = super().__iter__()
+        batches: Any = self._begun(again)
         deal: Deal = self._index_sampler.latest
         step, moves = self._progress.step, self._moves
         while (batch := self._drawn(batches)) is not END:
@@ -104,11 +134,11 @@ class DataLoaderShard(Prepared, DataLoaderAdapter):
                 yield from self._giving(current, batch, unusual, deal.counts)
         self._through(deal.counts)
 
-    def _ahead(self, current: Pass) -> Iterator[Any]:
+    def _ahead(self, current: Pass, again: Beginning | None) -> Iterator[Any]:
         """Batches of an iterable, which must be read one ahead to see which is the last."""
-        batches, counts = super().__iter__(), None
-        for _ in range(self.skip_batches):
-            self._drawn(batches)
+        batches, counts = self._begun(again), None
+        if again is None:
+            self._after(batches, self.skip_batches)
         following = self._drawn(batches)
         while following is not END:
             self._state = self._snapshot()
@@ -146,8 +176,35 @@ class DataLoaderShard(Prepared, DataLoaderAdapter):
         else:
             skip += count
         made = type(self)(self.dataset, skip_batches=skip, **self._made, **settings)
-        made.iteration = self.iteration
-        return made
+        derived: DataLoaderShard = self._derived(made, count * self._width)
+        return derived
+
+    def _without_dealt(self, place: Place) -> DataLoaderShard:
+        settings, index = dict(self._settings), self._index_sampler
+        made = {**self._made}
+        if isinstance(index, BatchSamplerShard):
+            name = "batch_sampler" if settings.get("batch_sampler") is not None else "sampler"
+            settings[name] = index.over(places.without_dealt(index.batch_sampler, place))
+            return type(self)(self.dataset, skip_batches=self.skip_batches, **made, **settings)
+        samples = (place.batches or 0) * (place.batch_size or 0)
+        if settings.get("num_workers") or not samples:
+            raise CheckpointError(
+                "an iterable dataset that is read by workers, or in batches of unknown size, can go on in the middle "
+                "of an epoch only on as many ranks as before, with the same batch size. Use `num_workers=0`, or a "
+                "checkpoint between two epochs."
+            )
+        rest = without_first_samples(self.dataset, samples)
+        return type(self)(rest, skip_batches=self.skip_batches, **made, **settings)
+
+    @property
+    def _width(self) -> int:  # type: ignore[override]
+        dealer = self._dealer
+        return 1 if dealer is None or dealer.split_batches else int(dealer.num_processes)
+
+    @property
+    def _size_of_stream(self) -> int | None:  # type: ignore[override]
+        size: int | None = self.dataset.batch_size if self._is_wrapped else self._settings.get("batch_size")
+        return size
 
 
 class SkipDataLoader(DataLoaderAdapter):

@@ -10,9 +10,12 @@ import torch
 from notebook_accel.comm import header, tree
 from notebook_accel.comm import process as processes
 from notebook_accel.comm.process import Process
+from notebook_accel.data import place as places
 from notebook_accel.data.note import Note
+from notebook_accel.data.place import Beginning, Place
 from notebook_accel.data.progress import Pass, Progress
 from notebook_accel.data.uneven import Extra, wait_at_end
+from notebook_accel.errors import ConfigError
 
 END = object()
 
@@ -47,7 +50,8 @@ class Prepared:
     def end_of_dataloader(self) -> bool:
         """Whether the batch in hand is this loader's last."""
         active = self._progress.active
-        return active is not None and active.loader() is self and active.at_end
+        loader = active.loader() if active is not None else None
+        return loader is not None and loader.home is self.home and active is not None and active.at_end
 
     @property
     def remainder(self) -> int:
@@ -59,6 +63,113 @@ class Prepared:
         self.iteration = epoch
         self._announce_epoch()
 
+    use_stateful_dataloader: bool
+    _home: Any = None
+    _left_out = 0
+    _width = 1
+    _under_way: Pass | None = None
+    _beginning: Beginning | None = None
+    _pending: Place | None = None
+    _begins_again: Place | None = None
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether it goes on by itself where a checkpoint was saved."""
+        return self.use_stateful_dataloader
+
+    @property
+    def home(self) -> Any:
+        """The loader that `prepare` has made, of which this one may be a part."""
+        return self if self._home is None else self._home
+
+    def place(self) -> dict[str, Any]:
+        """How far it has read, as plain values; see `resume_at`."""
+        found = Place(self.iteration, self._width, self._user_batch_size, places.beginning(self, random=False))
+        if self._under_way is not None:
+            reader = self._under_way.loader()
+            found.batches = self._left_out_of_pass + self._under_way.given * self._width
+            found.is_open = reader is not None and self._progress.is_reading(self._under_way)
+            found.beginning = self._beginning
+        elif self._pending is not None:
+            found = self._pending  # loaded, and not read since
+        return found.to_dict()
+
+    _left_out_of_pass = 0
+
+    def resume_at(self, found: dict[str, Any]) -> None:
+        """Be where `place` said: in the same order, and, if it was in the middle of a pass, to be gone on with."""
+        place = Place.of(found)
+        self.iteration, self._under_way, self._pending = place.iteration, None, None
+        places.put_back(self, place.now)
+        if place.batches is not None:
+            self._pending = place
+
+    def rest(self) -> Any:
+        """The rest of the pass in which the loaded checkpoint was saved; the loader itself when there is none."""
+        return self if self._pending is None else self._from(self._pending)
+
+    def without_first(self, count: int) -> Any:
+        """A loader like this one without its first `count` batches; the rest of a pass of which so many were read."""
+        place = self._pending
+        if place is not None and place.rounds == count:
+            return self._from(place)
+        made = self.skipping(count)
+        made._begins_again = place if place is not None and place.is_open else None
+        return made
+
+    def skipping(self, count: int) -> Any:
+        """A loader like this one without its first `count` batches."""
+        raise ConfigError(f"a {type(self).__name__} cannot leave out {count} batches.")
+
+    def _derived(self, made: Any, left_out: int) -> Any:
+        """`made` from this loader, without `left_out` batches of the user's loader more."""
+        made.iteration, made._home, made._left_out = self.iteration, self.home, self._left_out + left_out
+        return made
+
+    def _from(self, place: Place) -> Any:
+        """The pass of `place` from there on."""
+        if (place.width, place.batch_size) == (self._width, self._user_batch_size):
+            made = self.skipping(place.rounds)
+        else:
+            made = self._derived(self._without_dealt(place), place.batches or 0)
+        made._begins_again = place
+        return made
+
+    def _without_dealt(self, place: Place) -> Any:
+        """A loader without what was dealt to other ranks, or in other batches, before `place`."""
+        raise ConfigError(f"a {type(self).__name__} cannot go on with a pass that was dealt in another way.")
+
+    def _gone_on_with(self) -> Any:
+        """What is read in place of this loader, when it must begin in the middle of a pass; None when it need not."""
+        if self._home is not None or self._pending is None:
+            return None
+        if self.is_stateful:
+            return self._from(self._pending)
+        return self.without_first(0) if self._pending.is_open else None
+
+    def _note_beginning(self, current: Pass) -> Beginning | None:
+        """A pass begins; returns what it follows from if it has begun before, elsewhere."""
+        home, again = self.home, self._begins_again
+        self._begins_again = home._pending = None
+        home._under_way, home._left_out_of_pass = current, self._left_out
+        home._beginning = places.beginning(self) if again is None else again.beginning
+        return None if again is None else again.beginning
+
+    def _note_end(self) -> None:
+        """A pass is through."""
+        home = self.home
+        self.iteration += 1
+        home._under_way = home._beginning = None
+        home.iteration, home.repeated_samples = self.iteration, self.repeated_samples
+
+    @property
+    def _user_batch_size(self) -> int | None:
+        """Samples in a batch of the loader that was prepared."""
+        size: int | None = getattr(self.batch_sampler, "batch_size", None) if self.batch_sampler is not None else None
+        return size if self.batch_sampler is not None else self._size_of_stream
+
+    batch_sampler: Any
+    _size_of_stream: int | None = None
     _is_wrapped = False
 
     def _announce_epoch(self) -> None:

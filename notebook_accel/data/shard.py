@@ -29,6 +29,9 @@ class Deal:
     """By the number of the batch, from 1."""
     counts: list[int] | None = None
     """How many batches each rank has, once they are found to differ."""
+    has_begun: bool = False
+    drawn: list[Any] = field(default_factory=list)
+    """The first batch, where it was drawn before it was asked for."""
 
 
 class BatchSamplerShard(BatchSampler):
@@ -62,6 +65,7 @@ class BatchSamplerShard(BatchSampler):
         self.drop_last = getattr(batch_sampler, "drop_last", False)
         self.skip_batches = skip_batches
         self.latest = Deal()
+        self._waiting: tuple[Deal, Iterator[Any]] | None = None
 
     @property
     def sampler(self) -> Any:
@@ -91,6 +95,13 @@ class BatchSamplerShard(BatchSampler):
         made.skip_batches += count
         return made
 
+    def over(self, batch_sampler: Any) -> BatchSamplerShard:
+        """The same of other batches."""
+        made = copy.copy(self)
+        made.batch_sampler = batch_sampler
+        made.batch_size = getattr(batch_sampler, "batch_size", None)  # type: ignore[assignment]
+        return made
+
     def _whole_length(self) -> int:
         if self.split_batches:
             return self.total_length
@@ -102,13 +113,27 @@ class BatchSamplerShard(BatchSampler):
     def __iter__(self) -> Iterator[Any]:
         # Not a generator: the loader must find the deal of its own pass before the first batch is drawn.
         deal = self.latest = Deal()
-        return self._announced(deal)
-
-    def _announced(self, deal: Deal) -> Iterator[Any]:
-        """This rank's batches. It looks one batch ahead, of indices, so that nobody need read data ahead."""
         alone = self.num_processes == 1 and not self.split_batches
         mine = islice(self.batch_sampler if alone else self._dealt(deal), self.skip_batches, None)
-        following = next(mine, _END)
+        if self.draws_on_demand:
+            self._waiting = deal, mine
+        return self._announced(deal, mine)
+
+    draws_on_demand = False
+    """Whether `draw` will be called when a pass has begun."""
+
+    def draw(self) -> None:
+        """Let the pass that has just begun draw its order now, and not with its first batch."""
+        if self._waiting is not None:
+            deal, mine = self._waiting
+            self._waiting = None
+            if not deal.has_begun:
+                deal.drawn.append(next(mine, _END))
+
+    def _announced(self, deal: Deal, mine: Iterator[Any]) -> Iterator[Any]:
+        """This rank's batches. It looks one batch ahead, of indices, so that nobody need read data ahead."""
+        deal.has_begun = True
+        following = deal.drawn.pop() if deal.drawn else next(mine, _END)
         while following is not _END:
             batch, following = following, next(mine, _END)
             deal.given += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from itertools import cycle, islice
 from typing import Any
@@ -95,6 +96,33 @@ class IterableDatasetShard(IterableDataset):
         if self.even_batches:
             return note.filled(count, share, ranks)
         return note.of_sizes([min(max(count - rank * share, 0), share) for rank in range(ranks)], ranks)
+
+
+class SkipSamples(IterableDataset):
+    """`dataset` without its first `count` samples, which are read."""
+
+    def __init__(self, dataset: Any, count: int) -> None:
+        self.dataset, self.count = dataset, count
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(iter(self.dataset), self.count, None)
+
+    def __len__(self) -> int:
+        return max(0, len(self.dataset) - self.count)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "dataset":  # not there yet: while unpickling
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+
+def without_first_samples(dataset: Any, count: int) -> Any:
+    """`dataset`, whole or a rank's shard of it, without its first `count` samples over all ranks."""
+    if not isinstance(dataset, IterableDatasetShard):
+        return SkipSamples(dataset, count)
+    made = copy.copy(dataset)
+    made.dataset = SkipSamples(dataset.dataset, count)
+    return made
 
 
 def is_nothing(content: Any) -> bool:

@@ -176,11 +176,15 @@ class Strategy:
 
     def model_state(self, model: torch.nn.Module) -> dict[str, Any]:
         """The whole state of `model`, on every rank, by the names of the unwrapped model."""
-        return self.unwrap(model, keep_compiled=False).state_dict()
+        return wrappers.plain_state(self.unwrap(model, keep_compiled=False).state_dict())
 
-    def load_model_state(self, model: torch.nn.Module, state: dict[str, Any]) -> None:
-        """Put back what `model_state` gave."""
-        self.unwrap(model, keep_compiled=False).load_state_dict(state)
+    def load_model_state(self, model: torch.nn.Module, state: dict[str, Any], **how: Any) -> None:
+        """Put back what `model_state` gave; `how` goes to torch's `load_state_dict`.
+
+        Names may also be those of a wrapped or compiled model. A weight with several names needs one of them only.
+        """
+        inner = self.unwrap(model, keep_compiled=False)
+        inner.load_state_dict(wrappers.state_for(inner, state), **how)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """The whole state of `optimizer`, on every rank."""

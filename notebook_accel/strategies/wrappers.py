@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -101,6 +102,53 @@ def get_module_children_bottom_up(model: torch.nn.Module, return_fqns: bool = Fa
         ordered.append((name, module))
         waiting += [(f"{name}.{child}" if name else child, part) for child, part in module.named_children()]
     return [pair if return_fqns else pair[1] for pair in reversed(ordered)]
+
+
+_COMPILED = re.compile(r"(^|\.)_orig_mod(?=\.|$)\.?")
+"""What torch.compile puts into the names of a part's weights."""
+
+
+def plain_name(name: str) -> str:
+    """The name of a weight as if nothing had been compiled."""
+    return _COMPILED.sub(r"\1", name)
+
+
+def plain_state(state: dict[str, Any]) -> dict[str, Any]:
+    """`state` by plain names; metadata of torch (versions of modules) stays."""
+    if not any("_orig_mod" in name for name in state):
+        return state
+    made = type(state)((plain_name(name), value) for name, value in state.items())
+    if (metadata := getattr(state, "_metadata", None)) is not None:
+        made._metadata = metadata  # type: ignore[attr-defined]
+    return made
+
+
+def state_for(model: torch.nn.Module, state: dict[str, Any]) -> dict[str, Any]:
+    """`state` by the names that `model` has, whichever wrappers it was saved in; with all names of a shared weight."""
+    own = model.state_dict()
+    by_plain = {plain_name(name): name for name in own}
+    found: dict[str, Any] = {}
+    for name, value in state.items():
+        plain = plain_name(name)
+        if plain not in by_plain and plain.startswith("module.") and plain.removeprefix("module.") in by_plain:
+            plain = plain.removeprefix("module.")
+        found[by_plain.get(plain, name)] = value
+    groups: dict[Any, str] = {}
+    for name, value in own.items():
+        key = _identity(value)
+        if name in found and key is not None:
+            groups.setdefault(key, name)
+    for name, value in own.items():
+        if name not in found and (key := _identity(value)) in groups:
+            found[name] = found[groups[key]]
+    return found
+
+
+def _identity(value: Any) -> Any:
+    """The same for two names of one weight."""
+    if not isinstance(value, torch.Tensor) or value.device.type == "meta" or not value.numel():
+        return None
+    return value.device, value.data_ptr(), tuple(value.shape), value.stride()
 
 
 @contextlib.contextmanager
