@@ -20,6 +20,16 @@ if TYPE_CHECKING:
         is_initialized,
         reset_state,
     )
+    from notebook_accel.bigmodel.dispatch import (
+        cpu_offload,
+        cpu_offload_with_hook,
+        disk_offload,
+        dispatch_model,
+        load_checkpoint_and_dispatch,
+    )
+    from notebook_accel.bigmodel.load import load_checkpoint_in_model
+    from notebook_accel.bigmodel.meta import init_empty_weights, init_on_device
+    from notebook_accel.bigmodel.plan import infer_auto_device_map
     from notebook_accel.comm.options import InitProcessGroupKwargs
     from notebook_accel.comm.rng import set_seed, synchronize_rng_states
     from notebook_accel.config.installed import is_rich_available
@@ -53,10 +63,19 @@ _HOMES = {
     "RankResults": "notebook_accel.launch",
     "Session": "notebook_accel.session",
     "config_panel": "notebook_accel.panel",
+    "cpu_offload": "notebook_accel.bigmodel.dispatch",
+    "cpu_offload_with_hook": "notebook_accel.bigmodel.dispatch",
     "debug_launcher": "notebook_accel.launch",
+    "disk_offload": "notebook_accel.bigmodel.dispatch",
+    "dispatch_model": "notebook_accel.bigmodel.dispatch",
     "find_executable_batch_size": "notebook_accel.accelerator",
+    "infer_auto_device_map": "notebook_accel.bigmodel.plan",
+    "init_empty_weights": "notebook_accel.bigmodel.meta",
+    "init_on_device": "notebook_accel.bigmodel.meta",
     "is_initialized": "notebook_accel.accelerator",
     "is_rich_available": "notebook_accel.config.installed",
+    "load_checkpoint_and_dispatch": "notebook_accel.bigmodel.dispatch",
+    "load_checkpoint_in_model": "notebook_accel.bigmodel.load",
     "notebook_launcher": "notebook_accel.launch",
     "reset_state": "notebook_accel.accelerator",
     "set_seed": "notebook_accel.comm.rng",
@@ -81,10 +100,19 @@ __all__ = [
     "RankResults",
     "Session",
     "config_panel",
+    "cpu_offload",
+    "cpu_offload_with_hook",
     "debug_launcher",
+    "disk_offload",
+    "dispatch_model",
     "find_executable_batch_size",
+    "infer_auto_device_map",
+    "init_empty_weights",
+    "init_on_device",
     "is_initialized",
     "is_rich_available",
+    "load_checkpoint_and_dispatch",
+    "load_checkpoint_in_model",
     "notebook_launcher",
     "reset_state",
     "set_seed",

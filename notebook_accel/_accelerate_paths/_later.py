@@ -40,17 +40,7 @@ _BY_HINT: tuple[tuple[str, str], ...] = (
     (
         _BIG,
         """
-        AlignDevicesHook LayerwiseCastingHook ModelHook SequentialHook add_hook_to_module attach_align_device_hook
-        attach_align_device_hook_on_blocks attach_execution_device_hook attach_layerwise_casting_hooks cpu_offload
-        cpu_offload_with_hook disk_offload dispatch_model init_empty_weights init_on_device infer_auto_device_map
-        load_checkpoint_and_dispatch load_checkpoint_in_model remove_hook_from_module remove_hook_from_submodules
-        BnbQuantizationConfig CustomDtype OffloadedWeightsLoader PrefixedDataset align_module_device
-        calculate_maximum_sizes check_device_map check_tied_parameters_in_config
-        check_tied_parameters_on_same_device compute_module_sizes convert_file_size_to_int dtype_byte_size
-        extract_submodules_state_dict find_tied_parameters get_balanced_memory get_max_layer_size get_max_memory
-        has_4bit_bnb_layers has_offloaded_params id_tensor_storage load_and_quantize_model load_offloaded_weight
-        load_offloaded_weights load_state_dict named_module_tensors offload_state_dict offload_weight
-        retie_parameters save_offload_index set_module_tensor_to_device
+        BnbQuantizationConfig has_4bit_bnb_layers load_and_quantize_model
         """,
     ),
     (

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from notebook_accel.bigmodel.sizes import Device
+from notebook_accel.bigmodel.sizes import Device, get_non_persistent_buffers
 from notebook_accel.bigmodel.ties import place_of
 from notebook_accel.errors import ConfigError
 
@@ -39,19 +39,20 @@ def _merged(module: str, entries: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_device_map(model: torch.nn.Module, device_map: Mapping[str, Device]) -> None:
     """Raise `ConfigError` when a parameter or buffer has no device, or when the map names what the model has not."""
-    tensors = [name for name, _ in _all_tensors(model)]
+    tensors = _stored_tensors(model)
     without = [name for name in tensors if place_of(name, device_map) is None]
     if without:
         raise ConfigError(
-            f"The device_map has no device for {_some(without)}. Add an entry for each, or for a module around it "
+            f"The device_map has no device for {some(without)}. Add an entry for each, or for a module around it "
             "('' stands for the whole model)."
         )
-    known = {*tensors, *(name for name, _ in model.named_modules(remove_duplicate=False))}
+    known = {name for name, _ in model.named_modules(remove_duplicate=False)}
+    known.update(tensors, (name for name, _ in model.named_buffers(remove_duplicate=False)))
     unknown = [name for name in device_map if name not in known]
     if unknown:
         raise ConfigError(
-            f"The device_map names {_some(unknown)}, which {type(model).__name__} does not have. Its parts are "
-            f"{_some([name for name, _ in model.named_children()] or tensors)}."
+            f"The device_map names {some(unknown)}, which {type(model).__name__} does not have. Its parts are "
+            f"{some([name for name, _ in model.named_children()] or tensors)}."
         )
 
 
@@ -74,10 +75,14 @@ def _cuda_number(device: str | torch.device) -> int | None:
     return (found.index or 0) if found.type == "cuda" else None
 
 
-def _all_tensors(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
-    return [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+def _stored_tensors(model: torch.nn.Module) -> list[str]:
+    """Names of all that a checkpoint has. Other buffers go where their module runs."""
+    transient = get_non_persistent_buffers(model, recurse=True, fqns=True)
+    buffers = [name for name, _ in model.named_buffers(remove_duplicate=False) if name not in transient]
+    return [*(name for name, _ in model.named_parameters(remove_duplicate=False)), *buffers]
 
 
-def _some(names: list[str], most: int = 5) -> str:
+def some(names: list[str], most: int = 5) -> str:
+    """The first names of a list, for a message."""
     shown = ", ".join(repr(name) for name in names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -11,8 +11,9 @@ import torch
 
 from notebook_accel.bigmodel.device_map import clean_device_map
 from notebook_accel.bigmodel.limits import CPU, DISK, LAST, Place, get_max_memory
-from notebook_accel.bigmodel.sizes import DtypeName, convert_bytes
+from notebook_accel.bigmodel.sizes import DtypeName
 from notebook_accel.bigmodel.tree import ModelTree, Part
+from notebook_accel.config.tools import convert_bytes
 from notebook_accel.errors import ConfigError
 
 _log = logging.getLogger(__name__)

@@ -47,15 +47,6 @@ def convert_file_size_to_int(size: int | str, name: str = "a size") -> int:
     return int(value / 8 if bits else value)
 
 
-def convert_bytes(size: float) -> str:
-    """Bytes for people: "1.5 KB", in powers of 1024."""
-    for unit in ("bytes", "KB", "MB", "GB", "TB"):
-        if size < 1024 or unit == "TB":
-            return f"{round(size, 2)} {unit}"
-        size /= 1024
-    raise AssertionError("the last unit takes every size")
-
-
 def dtype_byte_size(dtype: Any) -> float:
     """Bytes of one number of `dtype`; 0.5 and 0.25 for the packed formats of `CustomDtype`."""
     if isinstance(dtype, CustomDtype):

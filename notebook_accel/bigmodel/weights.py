@@ -6,10 +6,14 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from notebook_accel.bigmodel.limits import LAST
 from notebook_accel.bigmodel.mapped import SafetensorsMap, may_write
+from notebook_accel.bigmodel.tensors import as_device
+from notebook_accel.bigmodel.ties import place_of
 from notebook_accel.checkpoint.files import read_object, weight_files
 from notebook_accel.errors import CheckpointError
 
@@ -40,6 +44,7 @@ class Weights(Mapping[str, torch.Tensor]):
         self.entries: dict[str, Entry] = {}
         self._maps: dict[Path, SafetensorsMap] = {}
         self._read: dict[Path, dict[str, torch.Tensor]] = {}
+        self._in_memory: set[Path] = set()
         for file, listed in weight_files(location).items():
             self._look_into(file, listed)
 
@@ -66,32 +71,51 @@ class Weights(Mapping[str, torch.Tensor]):
     def __len__(self) -> int:
         return len(self.entries)
 
+    def is_mapped(self, name: str) -> bool:
+        """Whether getting this weight does not read it."""
+        file = self.entries[name].file
+        return file in self._maps or (self._torch_file(file) is not None and file not in self._in_memory)
+
     def close(self, file: Path) -> None:
         """Let go of a torch file; it is opened again when a weight of it is asked for."""
         self._read.pop(file, None)
 
     def _torch_file(self, file: Path) -> dict[str, torch.Tensor]:
         if file not in self._read:
-            found = _read_torch(file)
+            found, mapped = _read_torch(file)
+            if not mapped:
+                self._in_memory.add(file)
             if not isinstance(found, Mapping):
                 raise CheckpointError(f"{file} holds a {type(found).__name__}, and no weights by name.")
             self._read[file] = {name: item for name, item in found.items() if isinstance(item, torch.Tensor)}
         return self._read[file]
 
 
-def _read_torch(file: Path) -> object:
-    """A torch file, mapped where its format and the limits of the process allow that, and read where not."""
+def _read_torch(file: Path) -> tuple[Any, bool]:
+    """What is in a torch file, and whether it is mapped: where its format and the process's limits allow that."""
     if may_write():
         try:
-            return read_object(file, mmap=True)
+            return read_object(file, mmap=True), True
         except CheckpointError as error:
             # Files from before torch 1.6 are no archives and cannot be mapped.
             if not isinstance(error.__cause__, RuntimeError):
                 raise
-    return read_object(file)
+    return read_object(file), False
 
 
 def _require(file: Path, listed: list[str], found: Mapping[str, object]) -> None:
     absent = [name for name in listed if name not in found]
     if absent:
         raise CheckpointError(f"{file} does not hold {absent[0]!r}, which its index says it does.")
+
+
+def load_state_dict(
+    checkpoint_file: str | os.PathLike[str], device_map: Mapping[str, Any] | None = None
+) -> dict[str, torch.Tensor]:
+    """The weights of one file, each on its device of `device_map`; without a map, and for "disk", where they lie."""
+    weights, found = Weights(checkpoint_file), dict[str, torch.Tensor]()
+    for name in weights:
+        place = place_of(name, device_map or {})
+        stays = place is None or str(place) in LAST
+        found[name] = weights[name] if stays or place is None else weights[name].to(as_device(place))
+    return found

@@ -11,9 +11,9 @@ __getattr__, __dir__ = _table(
             "XPU_PROFILING_AVAILABLE_PYTORCH_VERSION"
         ),
         ".dataclasses": (
-            "AORecipeKwargs AutocastKwargs ComputeEnvironment DDPCommunicationHookType DataLoaderConfiguration "
-            "DistributedDataParallelKwargs DistributedType DynamoBackend FP8RecipeKwargs GradScalerKwargs "
-            "GradientAccumulationPlugin InitProcessGroupKwargs KwargsHandler LoggerType MSAMPRecipeKwargs "
+            "AORecipeKwargs AutocastKwargs ComputeEnvironment CustomDtype DDPCommunicationHookType "
+            "DataLoaderConfiguration DistributedDataParallelKwargs DistributedType DynamoBackend FP8RecipeKwargs "
+            "GradScalerKwargs GradientAccumulationPlugin InitProcessGroupKwargs KwargsHandler LoggerType MSAMPRecipeKwargs "
             "PrecisionType ProfileKwargs RNGType SageMakerDistributedType TERecipeKwargs "
             "TensorInformation TorchDynamoPlugin"
         ),
@@ -40,7 +40,18 @@ __getattr__, __dir__ = _table(
             "torchao_required"
         ),
         ".memory": "find_executable_batch_size release_memory",
-        ".modeling": "get_grad_scaler get_mixed_precision_context_manager is_peft_model",
+        ".modeling": (
+            "align_module_device calculate_maximum_sizes check_device_map check_tied_parameters_in_config "
+            "check_tied_parameters_on_same_device compute_module_sizes convert_file_size_to_int "
+            "dtype_byte_size find_tied_parameters get_balanced_memory get_grad_scaler get_max_layer_size "
+            "get_max_memory get_mixed_precision_context_manager has_offloaded_params id_tensor_storage "
+            "infer_auto_device_map is_peft_model load_checkpoint_in_model load_offloaded_weights "
+            "load_state_dict named_module_tensors retie_parameters set_module_tensor_to_device"
+        ),
+        ".offload": (
+            "OffloadedWeightsLoader PrefixedDataset extract_submodules_state_dict load_offloaded_weight "
+            "offload_state_dict offload_weight save_offload_index"
+        ),
         ".operations": (
             "broadcast broadcast_object_list concatenate convert_outputs_to_fp32 "
             "convert_to_fp32 copy_tensor_to_devices find_batch_size find_device gather gather_object "

@@ -25,4 +25,4 @@ from notebook_accel.strategies.compiling import TorchDynamoPlugin as TorchDynamo
 from notebook_accel.strategies.options import DDPCommunicationHookType as DDPCommunicationHookType
 from notebook_accel.strategies.options import DistributedDataParallelKwargs as DistributedDataParallelKwargs
 
-__getattr__, __dir__ = _table(__name__, {})
+__getattr__, __dir__ = _table(__name__, {"notebook_accel.bigmodel.sizes": "CustomDtype"})

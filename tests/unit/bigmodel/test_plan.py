@@ -18,7 +18,6 @@ from notebook_accel.bigmodel.sizes import (
     CustomDtype,
     calculate_maximum_sizes,
     compute_module_sizes,
-    convert_bytes,
     convert_file_size_to_int,
     dtype_byte_size,
 )
@@ -76,10 +75,6 @@ def test_sizes_from_text(text: int | str, size: int) -> None:
 def test_what_is_no_size_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match="max_memory\\['cpu'\\]"):
         get_max_memory({"cpu": text})
-
-
-def test_sizes_for_people() -> None:
-    assert [convert_bytes(size) for size in (10, 1536, 3.2e9)] == ["10 bytes", "1.5 KB", "2.98 GB"]
 
 
 def test_bytes_of_a_number() -> None:

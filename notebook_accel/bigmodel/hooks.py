@@ -1,0 +1,161 @@
+"""Hooks around a module's forward pass that see and may change its keyword arguments, too."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class ModelHook:
+    """What happens around a module's forward pass: override what you need.
+
+    `no_grad = True` runs the forward pass itself without gradients.
+    """
+
+    no_grad = False
+
+    def init_hook(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Called when the hook is added; returns the module."""
+        return module
+
+    def pre_forward(self, module: torch.nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Called before; returns the arguments to use, as a tuple and a dict."""
+        return args, kwargs
+
+    def post_forward(self, module: torch.nn.Module, output: Any) -> Any:
+        """Called after; returns the output to use."""
+        return output
+
+    def detach_hook(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Called when the hook is removed; returns the module."""
+        return module
+
+    def forward_failed(self, module: torch.nn.Module, error: Exception) -> None:
+        """Called when the forward pass raised `error`; may raise one that says more."""
+
+
+class SequentialHook(ModelHook):
+    """Several hooks, one after the other."""
+
+    def __init__(self, *hooks: ModelHook) -> None:
+        self.hooks = hooks
+
+    def init_hook(self, module: torch.nn.Module) -> torch.nn.Module:
+        """That of each."""
+        for hook in self.hooks:
+            module = hook.init_hook(module)
+        return module
+
+    def pre_forward(self, module: torch.nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """That of each, the arguments passing through."""
+        for hook in self.hooks:
+            args, kwargs = hook.pre_forward(module, *args, **kwargs)
+        return args, kwargs
+
+    def post_forward(self, module: torch.nn.Module, output: Any) -> Any:
+        """That of each, the output passing through."""
+        for hook in self.hooks:
+            output = hook.post_forward(module, output)
+        return output
+
+    def detach_hook(self, module: torch.nn.Module) -> torch.nn.Module:
+        """That of each."""
+        for hook in self.hooks:
+            module = hook.detach_hook(module)
+        return module
+
+    def forward_failed(self, module: torch.nn.Module, error: Exception) -> None:
+        """That of each."""
+        for hook in self.hooks:
+            _tell_of_failure(hook, module, error)
+
+
+class HookedForward:
+    """Stands in a module as its `forward`, and calls the module's hook. Pickles and deep-copies with the module."""
+
+    def __init__(self, module: torch.nn.Module, inner: Callable[..., Any] | None) -> None:
+        # Weak: a module that holds its own forward would be a cycle, and keep its weights until it is collected.
+        self._module = weakref.ref(module)
+        self._inner = inner
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The forward underneath (libraries read its signature)."""
+        if self._inner is not None:
+            return self._inner
+        module = self._module()
+        if module is None:
+            raise ReferenceError("the module of this forward pass is gone")
+        return types.MethodType(type(module).forward, module)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        forward, module = self.__wrapped__, self._module()
+        hook: Any = getattr(module, "_hf_hook", None)
+        if module is None or hook is None:  # removed, while something wrapped around this stays
+            return forward(*args, **kwargs)
+        args, kwargs = hook.pre_forward(module, *args, **kwargs)
+        try:
+            with torch.no_grad() if hook.no_grad else contextlib.nullcontext():
+                output = forward(*args, **kwargs)
+        except Exception as error:
+            _tell_of_failure(hook, module, error)
+            raise
+        return hook.post_forward(module, output)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HookedForward, (self._module(), self._inner)
+
+
+def _tell_of_failure(hook: Any, module: torch.nn.Module, error: Exception) -> None:
+    told = getattr(hook, "forward_failed", None)  # other packages' hooks have none
+    if told is not None:
+        told(module, error)
+
+
+def add_hook_to_module(module: torch.nn.Module, hook: ModelHook, append: bool = False) -> torch.nn.Module:
+    """`module`, which from now on calls `hook` around its forward pass.
+
+    A hook that it has is replaced, or, with `append`, called first.
+    """
+    old: Any = getattr(module, "_hf_hook", None)
+    if append and old is not None:
+        hook = SequentialHook(old, _initialised(hook, module))
+    else:
+        hook.init_hook(module)
+    module._hf_hook = hook  # type: ignore[assignment]
+    current = vars(module).get("forward")
+    if not isinstance(current, HookedForward):
+        module.forward = HookedForward(module, current)
+    return module
+
+
+def _initialised(hook: ModelHook, module: torch.nn.Module) -> ModelHook:
+    hook.init_hook(module)
+    return hook
+
+
+def remove_hook_from_module(module: torch.nn.Module, recurse: bool = False) -> torch.nn.Module:
+    """`module` without its hook; with `recurse` also all modules in it."""
+    hook: Any = vars(module).get("_hf_hook")
+    if hook is not None:
+        hook.detach_hook(module)
+        del module._hf_hook
+    current = vars(module).get("forward")
+    if isinstance(current, HookedForward):
+        del module.forward
+        if current._inner is not None:
+            module.forward = current._inner
+    if recurse:
+        for child in module.children():
+            remove_hook_from_module(child, recurse)
+    return module
+
+
+def remove_hook_from_submodules(module: torch.nn.Module) -> None:
+    """Remove the hooks of a module and of all modules in it."""
+    remove_hook_from_module(module, recurse=True)
