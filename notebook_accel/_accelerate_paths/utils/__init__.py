@@ -13,8 +13,8 @@ __getattr__, __dir__ = _table(
         ".dataclasses": (
             "AORecipeKwargs AutocastKwargs ComputeEnvironment CustomDtype DDPCommunicationHookType "
             "DataLoaderConfiguration DistributedDataParallelKwargs DistributedType DynamoBackend FP8RecipeKwargs "
-            "GradScalerKwargs GradientAccumulationPlugin InitProcessGroupKwargs KwargsHandler LoggerType MSAMPRecipeKwargs "
-            "PrecisionType ProfileKwargs RNGType SageMakerDistributedType TERecipeKwargs "
+            "GradScalerKwargs GradientAccumulationPlugin InitProcessGroupKwargs KwargsHandler LoggerType "
+            "MSAMPRecipeKwargs PrecisionType ProfileKwargs RNGType SageMakerDistributedType TERecipeKwargs "
             "TensorInformation TorchDynamoPlugin"
         ),
         ".environment": (
