@@ -7,6 +7,7 @@ from notebook_accel.tracking.comet import CometMLTracker
 from notebook_accel.tracking.dvclive import DVCLiveTracker
 from notebook_accel.tracking.files import JSONLTracker
 from notebook_accel.tracking.mlflow import MLflowTracker
+from notebook_accel.tracking.plot import PlotTracker
 from notebook_accel.tracking.registry import (
     LOGGER_TYPE_TO_CLASS,
     LoggerType,
@@ -27,6 +28,7 @@ __all__ = [
     "JSONLTracker",
     "LoggerType",
     "MLflowTracker",
+    "PlotTracker",
     "SwanLabTracker",
     "TensorBoardTracker",
     "TrackioTracker",

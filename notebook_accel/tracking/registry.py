@@ -14,11 +14,12 @@ from notebook_accel.tracking.comet import CometMLTracker
 from notebook_accel.tracking.dvclive import DVCLiveTracker
 from notebook_accel.tracking.files import JSONLTracker
 from notebook_accel.tracking.mlflow import MLflowTracker
+from notebook_accel.tracking.plot import PlotTracker
 from notebook_accel.tracking.tensorboard import TensorBoardTracker
 from notebook_accel.tracking.wandb import SwanLabTracker, TrackioTracker, WandBTracker
 
 _KINDS: tuple[type[GeneralTracker], ...] = (
-    *(JSONLTracker, TensorBoardTracker, WandBTracker, TrackioTracker, CometMLTracker),
+    *(PlotTracker, JSONLTracker, TensorBoardTracker, WandBTracker, TrackioTracker, CometMLTracker),
     *(AimTracker, MLflowTracker, ClearMLTracker, DVCLiveTracker, SwanLabTracker),
 )
 LOGGER_TYPE_TO_CLASS: dict[str, type[GeneralTracker]] = {kind.name: kind for kind in _KINDS}
@@ -28,6 +29,7 @@ class LoggerType(str, enum.Enum):
     """The trackers that can be named, for code that prefers names of its own to texts."""
 
     ALL = "all"
+    PLOT = "plot"
     JSONL = "jsonl"
     AIM = "aim"
     TENSORBOARD = "tensorboard"
@@ -66,7 +68,7 @@ def register_tracker_class(tracker_class: type[GeneralTracker]) -> type[GeneralT
 def choose(log_with: Any, folder: str | None = None) -> list[type[GeneralTracker] | GeneralTracker]:
     """What `log_with` asks for: names, trackers, or a list of these. Raises `ConfigError` for unknown ones.
 
-    "all" takes what is installed, and can write with this `folder`.
+    "all" takes what is installed, and can write with this `folder`; not the live plot, which is for people who look.
     """
     asked = log_with if isinstance(log_with, (list, tuple)) else [] if log_with is None else [log_with]
     found: list[type[GeneralTracker] | GeneralTracker] = []
@@ -83,7 +85,7 @@ def _named(item: Any, folder: str | None) -> list[type[GeneralTracker]]:
             f"`log_with` has a {type(item).__name__}. Give names, or trackers derived from GeneralTracker."
         )
     if name == "all":
-        able = [LOGGER_TYPE_TO_CLASS[known] for known in get_available_trackers()]
+        able = [LOGGER_TYPE_TO_CLASS[known] for known in get_available_trackers() if known != PlotTracker.name]
         return [kind for kind in able if folder is not None or not kind.requires_logging_directory]
     if name not in LOGGER_TYPE_TO_CLASS:
         names = ", ".join(LOGGER_TYPE_TO_CLASS)
