@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from notebook_accel.bigmodel.load import load_checkpoint_in_model
     from notebook_accel.bigmodel.meta import init_empty_weights, init_on_device
     from notebook_accel.bigmodel.plan import infer_auto_device_map
+    from notebook_accel.checkpoint.options import ProjectConfiguration
     from notebook_accel.comm.options import InitProcessGroupKwargs
     from notebook_accel.comm.rng import set_seed, synchronize_rng_states
     from notebook_accel.config.installed import is_rich_available
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from notebook_accel.data.options import DataLoaderConfiguration
     from notebook_accel.errors import NotebookAccelError, RankError
     from notebook_accel.launch import RankResults, debug_launcher, notebook_launcher, shutdown
+    from notebook_accel.magics import load_ipython_extension, unload_ipython_extension
     from notebook_accel.panel import config_panel
     from notebook_accel.precision.options import AutocastKwargs, GradScalerKwargs
     from notebook_accel.session import Session
@@ -59,6 +61,7 @@ _HOMES = {
     "NotebookAccelError": "notebook_accel.errors",
     "PartialState": "notebook_accel.accelerator",
     "ProfileKwargs": "notebook_accel.accelerator",
+    "ProjectConfiguration": "notebook_accel.checkpoint.options",
     "RankError": "notebook_accel.errors",
     "RankResults": "notebook_accel.launch",
     "Session": "notebook_accel.session",
@@ -76,12 +79,14 @@ _HOMES = {
     "is_rich_available": "notebook_accel.config.installed",
     "load_checkpoint_and_dispatch": "notebook_accel.bigmodel.dispatch",
     "load_checkpoint_in_model": "notebook_accel.bigmodel.load",
+    "load_ipython_extension": "notebook_accel.magics",
     "notebook_launcher": "notebook_accel.launch",
     "reset_state": "notebook_accel.accelerator",
     "set_seed": "notebook_accel.comm.rng",
     "shutdown": "notebook_accel.launch",
     "skip_first_batches": "notebook_accel.data.build",
     "synchronize_rng_states": "notebook_accel.comm.rng",
+    "unload_ipython_extension": "notebook_accel.magics",
 }
 
 __all__ = [
@@ -96,6 +101,7 @@ __all__ = [
     "NotebookAccelError",
     "PartialState",
     "ProfileKwargs",
+    "ProjectConfiguration",
     "RankError",
     "RankResults",
     "Session",
@@ -113,12 +119,14 @@ __all__ = [
     "is_rich_available",
     "load_checkpoint_and_dispatch",
     "load_checkpoint_in_model",
+    "load_ipython_extension",
     "notebook_launcher",
     "reset_state",
     "set_seed",
     "shutdown",
     "skip_first_batches",
     "synchronize_rng_states",
+    "unload_ipython_extension",
 ]
 
 

@@ -10,7 +10,6 @@ from notebook_accel.errors import NotYetError
 _ENGINE = "leave it out: the model trains with DistributedDataParallel"
 _MESH = "leave it out: all ranks are data parallel"
 _BIG = "load the model on one device"
-_WEIGHTS = "save a state_dict() with accelerator.save() on the main process, and torch.load it"
 _STARTING = "start ranks with notebook_launcher(), or scripts with `notebook-accel launch`"
 _EIGHT = 'use mixed_precision="fp8", which trains with torchao'
 _TRACKERS = 'use log_with="tensorboard" or "jsonl", or a GeneralTracker of your own'
@@ -26,7 +25,7 @@ _BY_HINT: tuple[tuple[str, str], ...] = (
         FullyShardedDataParallelPlugin compile_regions_fsdp2 disable_fsdp_ram_efficient_loading
         enable_fsdp_ram_efficient_loading ensure_weights_retied fsdp2_apply_ac fsdp2_canonicalize_names
         fsdp2_load_full_state_dict fsdp2_prepare_model fsdp2_switch_optimizer_parameters get_fsdp2_grad_scaler
-        load_fsdp_model load_fsdp_optimizer merge_fsdp_weights save_fsdp_model save_fsdp_optimizer
+        load_fsdp_model load_fsdp_optimizer save_fsdp_model save_fsdp_optimizer
         AbstractTrainStep BertTrainStep GPTTrainStep MegatronLMDummyDataLoader MegatronLMDummyScheduler
         MegatronLMPlugin T5TrainStep add_model_config_to_megatron_parser avg_losses_across_data_parallel_group
         """,
@@ -41,14 +40,6 @@ _BY_HINT: tuple[tuple[str, str], ...] = (
         _BIG,
         """
         BnbQuantizationConfig has_4bit_bnb_layers load_and_quantize_model
-        """,
-    ),
-    (
-        _WEIGHTS,
-        """
-        MODEL_NAME OPTIMIZER_NAME ProjectConfiguration RNG_STATE_NAME SAFE_MODEL_NAME SAFE_WEIGHTS_INDEX_NAME
-        SAFE_WEIGHTS_NAME SAFE_WEIGHTS_PATTERN_NAME SAMPLER_NAME SCALER_NAME SCHEDULER_NAME WEIGHTS_INDEX_NAME
-        WEIGHTS_NAME WEIGHTS_PATTERN_NAME clean_state_dict_for_safetensors load save
         """,
     ),
     (

@@ -13,12 +13,14 @@ COMMANDS = {
     "config": "notebook_accel.cli.config",
     "env": "notebook_accel.cli.env",
     "launch": "notebook_accel.cli.launch",
+    "merge-weights": "notebook_accel.cli.merge_weights",
     "test": "notebook_accel.cli.sanity",
 }
 _HELP = {
     "config": "Make, show or change the saved configuration.",
     "env": "Show versions, devices and the configuration, for bug reports.",
     "launch": "Run a script on every device.",
+    "merge-weights": "Make one file of weights from a sharded checkpoint.",
     "test": "Check that processes, data and training work here.",
 }
 
@@ -34,8 +36,7 @@ class Commands(click.Group):
         """One command, from its module."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
-        return command
+        return _command(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list, without importing anything."""
@@ -64,11 +65,20 @@ def launch_main() -> None:
     _one("launch")
 
 
+def merge_weights_main() -> None:
+    """`notebook-accel-merge-weights`."""
+    _one("merge-weights")
+
+
 def test_main() -> None:
     """`notebook-accel-test`."""
     _one("test")
 
 
 def _one(name: str) -> None:
-    command = getattr(importlib.import_module(COMMANDS[name]), name)
-    command.main(prog_name=f"notebook-accel-{name}")
+    _command(name).main(prog_name=f"notebook-accel-{name}")
+
+
+def _command(name: str) -> click.Command:
+    command: click.Command = getattr(importlib.import_module(COMMANDS[name]), name.replace("-", "_"))
+    return command

@@ -7,15 +7,18 @@ __getattr__, __dir__ = _table(
     {
         ".ao": "convert_model_to_fp8_ao filter_first_and_last_linear_layers has_ao_layers",
         ".constants": (
-            "MITA_PROFILING_AVAILABLE_PYTORCH_VERSION PROFILE_PATTERN_NAME TORCH_DISTRIBUTED_OPERATION_TYPES "
+            "MITA_PROFILING_AVAILABLE_PYTORCH_VERSION MODEL_NAME OPTIMIZER_NAME RNG_STATE_NAME SAFE_MODEL_NAME "
+            "SAFE_WEIGHTS_INDEX_NAME SAFE_WEIGHTS_NAME SAFE_WEIGHTS_PATTERN_NAME SAMPLER_NAME SCALER_NAME "
+            "SCHEDULER_NAME WEIGHTS_INDEX_NAME WEIGHTS_NAME WEIGHTS_PATTERN_NAME "
+            "PROFILE_PATTERN_NAME TORCH_DISTRIBUTED_OPERATION_TYPES "
             "XPU_PROFILING_AVAILABLE_PYTORCH_VERSION"
         ),
         ".dataclasses": (
             "AORecipeKwargs AutocastKwargs ComputeEnvironment CustomDtype DDPCommunicationHookType "
             "DataLoaderConfiguration DistributedDataParallelKwargs DistributedType DynamoBackend FP8RecipeKwargs "
             "GradScalerKwargs GradientAccumulationPlugin InitProcessGroupKwargs KwargsHandler LoggerType "
-            "MSAMPRecipeKwargs PrecisionType ProfileKwargs RNGType SageMakerDistributedType TERecipeKwargs "
-            "TensorInformation TorchDynamoPlugin"
+            "MSAMPRecipeKwargs PrecisionType ProfileKwargs ProjectConfiguration RNGType SageMakerDistributedType "
+            "TERecipeKwargs TensorInformation TorchDynamoPlugin"
         ),
         ".environment": (
             "are_libraries_initialized check_cuda_fp8_capability check_cuda_p2p_ib_support clear_environment "
@@ -23,6 +26,7 @@ __getattr__, __dir__ = _table(
             "get_int_from_env parse_choice_from_env parse_flag_from_env patch_environment "
             "purge_accelerate_environment set_numa_affinity str_to_bool"
         ),
+        ".fsdp_utils": "merge_fsdp_weights",
         ".imports": (
             "is_4bit_bnb_available is_8bit_bnb_available is_aim_available is_amdsmi_available is_bf16_available "
             "is_bitsandbytes_multi_backend_available is_bnb_available is_boto3_available is_clearml_available "
@@ -60,7 +64,8 @@ __getattr__, __dir__ = _table(
             "recursively_apply reduce send_to_device slice_tensors"
         ),
         ".other": (
-            "check_os_kernel compile_regions convert_bytes extract_model_from_parallel get_model_tp_size "
+            "check_os_kernel clean_state_dict_for_safetensors load save "
+            "compile_regions convert_bytes extract_model_from_parallel get_model_tp_size "
             "get_module_children_bottom_up get_pretty_name has_compiled_regions is_compiled_module "
             "is_port_in_use merge_dicts model_has_dtensor recursive_getattr wait_for_everyone"
         ),

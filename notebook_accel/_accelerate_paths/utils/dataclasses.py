@@ -11,6 +11,7 @@ from notebook_accel.accelerator.kinds import PrecisionType as PrecisionType
 from notebook_accel.accelerator.kinds import RNGType as RNGType
 from notebook_accel.accelerator.kinds import SageMakerDistributedType as SageMakerDistributedType
 from notebook_accel.accelerator.profiling import ProfileKwargs as ProfileKwargs
+from notebook_accel.checkpoint.options import ProjectConfiguration as ProjectConfiguration
 from notebook_accel.comm.options import InitProcessGroupKwargs as InitProcessGroupKwargs
 from notebook_accel.comm.options import KwargsHandler as KwargsHandler
 from notebook_accel.comm.structure import TensorInformation as TensorInformation

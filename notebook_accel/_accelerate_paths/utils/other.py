@@ -1,6 +1,11 @@
 """`accelerate.utils.other`."""
 
 from notebook_accel._accelerate_paths._names import table as _table
+from notebook_accel.checkpoint.standalone import (
+    clean_state_dict_for_safetensors as clean_state_dict_for_safetensors,
+)
+from notebook_accel.checkpoint.standalone import load as load
+from notebook_accel.checkpoint.standalone import save as save
 from notebook_accel.comm.collectives import wait_for_everyone as wait_for_everyone
 from notebook_accel.config.tools import convert_bytes as convert_bytes
 from notebook_accel.config.tools import get_free_port as get_free_port
