@@ -109,6 +109,11 @@ class Session(Members):
         return len(self.ranks)
 
     @property
+    def busy(self) -> frozenset[int]:
+        """The ranks that run something, or have something waiting for them."""
+        return self._engine.pool.busy
+
+    @property
     def notice(self) -> str:
         """How the workers were started, where it is not as usual."""
         return self._plan.starter.notice
