@@ -4,15 +4,33 @@ from __future__ import annotations
 
 import ast
 import sys
+import types
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from notebook_accel.pool import shell as shells
 from notebook_accel.pool.spec import Cell
 
 providers: dict[str, Callable[[], Any]] = {}
 """Names that are made when a cell first uses them, and has not assigned them itself."""
+
+
+class Observer(Protocol):
+    """Who looks at each statement of a cell: `before` and `after` it runs, whatever it raises."""
+
+    def before(self, code: types.CodeType) -> None: ...
+    def after(self) -> None: ...
+    def notes(self) -> list[tuple[str, str]]:
+        """What to tell of the cell that has ended: (what was done, to what)."""
+
+
+observer: Observer | None = None
+
+
+def notes() -> tuple[tuple[str, str], ...]:
+    """What is to be told of the call or cell that has ended, beside its outcome."""
+    return tuple(observer.notes()) if observer is not None else ()
 
 
 def run(cell: Cell) -> Any:
@@ -24,6 +42,7 @@ def run(cell: Cell) -> Any:
     shell = shells.prepare()
     skipped = _blank_lines(cell.code)
     shell.begin(cell.name, cell.code, cell.first_line, skipped, cell.count)
+    shell.observer = observer
     _provide(cell.code, shell)
     try:
         result = shell.run_cell(cell.code, store_history=True)

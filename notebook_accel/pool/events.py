@@ -56,6 +56,8 @@ class Returned:
     task: int
     value: bytes
     large: int | None = None
+    notes: tuple[tuple[str, str], ...] = ()
+    """What the rank tells beside its outcome: (what was done, to what)."""
 
     def close(self) -> None:
         """Give back the descriptor; what was loaded from it stays."""
@@ -70,6 +72,8 @@ class Raised:
     rank: int
     task: int
     report: Report
+    notes: tuple[tuple[str, str], ...] = ()
+    """As those of `Returned`."""
 
 
 @dataclass(frozen=True)

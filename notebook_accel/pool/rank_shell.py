@@ -17,6 +17,7 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 
 from notebook_accel.config import environ
+from notebook_accel.errors import ConfigError
 from notebook_accel.pool import shell
 
 
@@ -91,6 +92,17 @@ class RankShell(InteractiveShell):
 
     displayhook_class = ResultHook
     compiler_class = CellCompiler
+    observer: Any = None
+
+    async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> Any:
+        """Run a statement; the observer is told before and after."""
+        if self.observer is None:
+            return await super().run_code(code_obj, result, async_=async_)
+        self.observer.before(code_obj)
+        try:
+            return await super().run_code(code_obj, result, async_=async_)
+        finally:
+            self.observer.after()
 
     def begin(self, name: str, code: str, first_line: int, skipped: int, count: int | None) -> None:
         """Run what comes as a cell with this file name, whose first line has this number.
@@ -118,6 +130,13 @@ class RankShell(InteractiveShell):
 
     def _format_exception_for_storage(self, exception: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return {"ename": type(exception).__name__, "evalue": "", "traceback": []}  # nobody asks the rank for it
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """Figures go to the notebook. Raises `ConfigError` for windows, which a rank does not have."""
+        if gui not in (None, "inline"):
+            raise ConfigError(
+                f"`%gui {gui}`: a rank has no window. `%matplotlib inline` shows figures in the notebook."
+            )
 
     def ask_exit(self) -> None:
         """What `exit` in a cell does."""

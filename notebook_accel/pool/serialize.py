@@ -233,6 +233,13 @@ def notebook_class(identity: str, name: str) -> type:
     return found
 
 
+def forget(kind: type) -> None:
+    """Have a class that was changed in this process travel as a new one."""
+    identity = internals._DYNAMIC_CLASS_TRACKER_BY_CLASS.pop(kind, None)
+    if identity is not None:
+        internals._DYNAMIC_CLASS_TRACKER_BY_ID.pop(identity, None)
+
+
 def show_sources(sources: Mapping[str, str]) -> None:
     """Let tracebacks and `inspect.getsource` find the text of the notebook's cells."""
     for name, text in sources.items():

@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -103,7 +104,7 @@ class Worker:
         shell.end_call()
         capture.flush()
         self._done = number
-        self._channel.send(answer, arena.descriptors)
+        self._channel.send(replace(answer, notes=cell.notes()), arena.descriptors)
         arena.close()
 
     def _keep(self, large: int | None) -> None:

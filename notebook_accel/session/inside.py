@@ -9,23 +9,35 @@ from pathlib import Path
 from typing import Any
 
 from notebook_accel.pool import cell
+from notebook_accel.session import swap
 
 
 def meet(meeting: int, missing: str = "") -> list[str]:
-    """Join the other ranks, anew if need be, and have the predefined names; lines for the user.
-
-    The arguments are those of `comm.bootstrap.regroup`.
-    """
+    """Join the other ranks, anew if need be; lines for the user. The arguments are those of `bootstrap.regroup`."""
     from notebook_accel.comm import bootstrap
+
+    _predefine()
+    return bootstrap.regroup(meeting, missing)
+
+
+def rehearse() -> None:
+    """Be ready to run cells before the other ranks are met."""
+    from notebook_accel.comm import bootstrap
+
+    _predefine()
+    bootstrap.rehearse()
+
+
+def _predefine() -> None:
     from notebook_accel.comm import process as processes
 
     if "accelerator" not in cell.providers:
         process = processes.current()
         cell.enter_namespace()
+        cell.observer = swap.Swaps(variables())
         cell.providers["accelerator"] = _accelerator
         names = {"rank": process.rank, "world_size": process.world_size, "device": process.device}
         variables().update(names)
-    return bootstrap.regroup(meeting, missing)
 
 
 def _accelerator() -> Any:

@@ -17,7 +17,7 @@ from notebook_accel.pool import diagnose, hangs
 from notebook_accel.pool.events import Located, View
 from notebook_accel.pool.pending import Pending, RankResults
 from notebook_accel.pool.serialize import Packed
-from notebook_accel.session import opening, registry, select, views
+from notebook_accel.session import opening, registry, select, swap, views
 from notebook_accel.session.engine import Engine
 from notebook_accel.session.handle import CellHandle
 from notebook_accel.session.members import Members
@@ -269,6 +269,8 @@ class Session(Members):
             self._running.remove(running)
             if record is not None:
                 record.ok, record.seconds = ok, time.monotonic() - running.began
+            if lines := swap.lines(running.pending):
+                view.say("\n".join(lines))
             finish = getattr(view, "finish", None)
             if finish is not None:
                 finish()
