@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,3 +73,25 @@ class Accumulation:
             return
         self.step += 1
         self.sync_gradients = self.step % self.num_steps == 0
+
+
+class MicroStep(contextlib.AbstractContextManager[None]):
+    """A block for one micro-step: gradients of `models` stay on this rank until the last one of an accumulation."""
+
+    # Not a generator with an ExitStack: entered at each step, it would cost three times as much.
+    def __init__(self, steps: Accumulation, models: Sequence[Any], no_sync: Callable[[Any], Any]) -> None:
+        self._steps, self._models, self._no_sync = steps, models, no_sync
+        self._entered: contextlib.ExitStack | None = None
+
+    def __enter__(self) -> None:
+        steps = self._steps
+        steps.advance()
+        if steps.sync_gradients or steps.sync_each_batch:
+            return
+        self._entered = contextlib.ExitStack()
+        for model in self._models:
+            self._entered.enter_context(self._no_sync(model))
+
+    def __exit__(self, *failure: Any) -> bool | None:
+        entered, self._entered = self._entered, None
+        return entered.__exit__(*failure) if entered is not None else None

@@ -12,6 +12,7 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from notebook_accel.accelerator import not_yet, parts
+from notebook_accel.accelerator.accumulation import MicroStep
 from notebook_accel.accelerator.handlers import HandlerViews
 from notebook_accel.accelerator.kinds import DistributedType
 from notebook_accel.accelerator.loading import Loading
@@ -197,15 +198,9 @@ class Accelerator(Loading, Ranks, HandlerViews, Persistence, Tracking, Profiling
         with self._parts.precision.autocast(self.device.type, **settings):
             yield
 
-    @contextlib.contextmanager
-    def accumulate(self, *models: torch.nn.Module) -> Iterator[None]:
+    def accumulate(self, *models: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
         """One micro-step: gradients of `models` stay on this rank until the last one of an accumulation."""
-        steps = self._parts.accumulation
-        steps.advance()
-        with contextlib.ExitStack() as stack:
-            for model in () if steps.sync_gradients or steps.sync_each_batch else models:
-                stack.enter_context(self.no_sync(model))
-            yield
+        return MicroStep(self._parts.accumulation, models, self.no_sync)
 
     def no_sync(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[Any]:
         """A block in which backward passes of `model` keep their gradients to this rank."""
