@@ -15,10 +15,16 @@ class BackgroundView(CellView):
     """
 
     def __init__(
-        self, choice: Choice = "all", template: str | None = None, *, state: str = "", first_rank: int = 0
+        self,
+        choice: Choice = "all",
+        template: str | None = None,
+        *,
+        state: str = "",
+        first_rank: int = 0,
+        log: RunLog | None = None,
     ) -> None:
         """`state` is the line above the output. Make this in the cell's own thread."""
-        log = RunLog()
+        log = log if log is not None else RunLog()
         self._block = kernel.BlockScreen(lambda: str(log.path or "")) if kernel.shell() is not None else None
         screen = self._block if self._block is not None else screens.here(lambda: str(log.path or ""))
         super().__init__(choice, template, first_rank=first_rank, log=log, screen=screen)

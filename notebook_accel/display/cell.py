@@ -55,16 +55,23 @@ class CellView:
         if self._choice == "quiet" or (self._choice == "main" and event.rank != 0):
             return
         if self._choice == "grouped":
-            self._groups.setdefault(event.rank, _Group()).add(event)
+            self._group(event)
             return
-        if isinstance(event, Output):
-            self._output(event)
-        elif isinstance(event, Partial):
-            self._partial(event)
-        else:
-            self._displays.show(self._tag(event.rank), event)
-        self._waiting = True
+        self._draw(event, self._tag(event.rank))
         self.tick()
+
+    def _group(self, event: Shown) -> None:
+        self._groups.setdefault(event.rank, _Group()).add(event)
+
+    def _draw(self, event: Shown, tag: str) -> None:
+        """Put an event into the cell, where the next update shows it."""
+        if isinstance(event, Output):
+            self._output(event, tag)
+        elif isinstance(event, Partial):
+            self._partial(event, tag)
+        else:
+            self._displays.show(tag, event)
+        self._waiting = True
 
     def tick(self) -> float | None:
         """Update the cell if it is time to; returns in how many seconds the next update is due."""
@@ -83,9 +90,7 @@ class CellView:
 
     def finish(self) -> None:
         """Show what was kept back, the last state of everything, and where the log is."""
-        for rank in sorted(self._groups):
-            self._show_group(rank, self._groups[rank])
-        self._groups.clear()
+        self._show_groups()
         self._displays.refresh()
         self._screen.close()
         self.log.close()
@@ -99,8 +104,8 @@ class CellView:
         self._screen.refresh()
         self._refreshed, self._waiting = self._clock(), False
 
-    def _output(self, event: Output) -> None:
-        tag, text, key = self._tag(event.rank), event.text, (event.rank, event.stream)
+    def _output(self, event: Output, tag: str) -> None:
+        text, key = event.text, (event.rank, event.stream)
         if key in self._open:  # the first line is the end of what was unfinished
             self._open.discard(key)
             line, newline, text = text.partition("\n")
@@ -108,23 +113,28 @@ class CellView:
         if text:
             self._screen.text(event.stream, tagged(tag, text))
 
-    def _partial(self, event: Partial) -> None:
+    def _partial(self, event: Partial, tag: str) -> None:
         key = (event.rank, event.stream)
         if event.text:
             self._open.add(key)
         else:
             self._open.discard(key)
-        self._screen.live(key, tagged(self._tag(event.rank), event.text))
+        self._screen.live(key, tagged(tag, event.text))
 
-    def _show_group(self, rank: int, group: _Group) -> None:
+    def _show_groups(self) -> None:
+        for rank in sorted(self._groups):
+            self._show_group(self._tag(rank), self._groups[rank])
+        self._groups.clear()
+
+    def _show_group(self, tag: str, group: _Group) -> None:
         share = _GROUPED_LINES // len(self._groups)
         lines = group.text.last(share)
         if (more := group.text.total - len(lines)) > 0:
-            self._screen.text("stdout", f"{self._tag(rank)}… {more:,} more lines, all of them in {self._where()}\n")
+            self._screen.text("stdout", f"{tag}… {more:,} more lines, all of them in {self._where()}\n")
         for stream, line in lines:
-            self._screen.text(stream, f"{self._tag(rank)}{line}\n")
+            self._screen.text(stream, f"{tag}{line}\n")
         for event in group.displays.values():
-            self._displays.show(self._tag(rank), event)
+            self._displays.show(tag, event)
 
     def _tag(self, rank: int) -> str:
         return self._template.safe_substitute(rank=rank, local_rank=rank - self._first_rank, role_name="default")

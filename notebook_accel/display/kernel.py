@@ -170,9 +170,9 @@ class KernelScreen(Screen):
         if not update:
             self.refresh()
             self._last = None
-            label = html.escape(tag.strip())
-            small = f'<div style="{_INDENT};font-size:85%;opacity:.7">{label}</div>'
-            self._cell.publish({"text/plain": tag.strip(), "text/html": small}, {}, "", False)
+            if label := html.escape(tag.strip()):
+                small = f'<div style="{_INDENT};font-size:85%;opacity:.7">{label}</div>'
+                self._cell.publish({"text/plain": tag.strip(), "text/html": small}, {}, "", False)
         self._cell.publish(data, metadata, display_id, update)
 
     def refresh(self) -> None:

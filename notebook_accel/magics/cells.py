@@ -7,7 +7,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from notebook_accel.magics import errors
+from notebook_accel.magics import errors, here
 from notebook_accel.magics.parsing import Parser, parse, words
 from notebook_accel.pool import ranges
 from notebook_accel.session import registry
@@ -25,9 +25,12 @@ def make_parser() -> Parser:
     parser = Parser("%%ranks", description=_DESCRIPTION)
     parser.add_argument("ranks", nargs="*", metavar="RANKS", help="Where to run it.")
     parser.add_argument("--here", action="store_true", help="Run it in the notebook's own kernel too, afterwards.")
-    parser.add_argument("--nowait", action="store_true", help="Go on at once; `_` is then the running cell.")
+    parser.add_argument("--nowait", action="store_true", help="Go on at once; the cell runs in the background.")
     parser.add_argument(
-        "-o", dest="name", metavar="NAME", help="Keep the values of the last expression by rank in this variable."
+        "-o",
+        dest="name",
+        metavar="NAME",
+        help="Keep the values of the last expression, by rank, in this variable; with --nowait, the running cell.",
     )
     parser.add_argument("--timeout", metavar="TIME", help="Interrupt the cell after this time: 90, 10min.")
     parser.add_argument(
@@ -63,12 +66,14 @@ def read(line: str) -> Request | None:
     return request
 
 
-def run(shell: Any, line: str, cell: str, *, first_line: int = 2) -> Any:
-    """Run a cell as its line says; with `--nowait`, its handle. `first_line`: where it begins in the notebook's."""
+def run(shell: Any, line: str, cell: str, *, first_line: int = 2) -> None:
+    """Run a cell as its line says. `first_line` is where it begins in the notebook's cell."""
     __tracebackhide__ = True
     request = read(line)
     if request is None:
-        return None
+        return
+    if request.here:
+        here.check(shell, cell)
     with errors.native(shell):
         session = registry.required()
         ranks = session.select(request.ranks)
@@ -81,11 +86,12 @@ def run(shell: Any, line: str, cell: str, *, first_line: int = 2) -> Any:
             output=request.output,
             values=request.name is not None,
             first_line=first_line,
-            count=shell.execution_count,
+            count=here.number(shell),
         )
     if request.name is not None:
         shell.user_ns[request.name] = result
-    return result if request.nowait and request.name is None else None
+    if request.here:
+        here.run(shell, cell, first_line)
 
 
 def _tell_if_busy(session: Session, ranks: tuple[int, ...]) -> None:

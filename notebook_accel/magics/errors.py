@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import types
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
 
 from notebook_accel.errors import NotebookAccelError, RankError
-
-_PACKAGE = str(Path(__file__).parents[1])
+from notebook_accel.session import raised
 
 
 @contextlib.contextmanager
@@ -21,31 +19,21 @@ def native(shell: Any) -> Iterator[None]:
     __tracebackhide__ = True
     try:
         yield
-    except RankError as error:
-        _show_ranks_lines(shell, error)
-        raise
-    except KeyboardInterrupt as error:
-        _show_ranks_lines(shell, error)
-        raise
+    except (RankError, KeyboardInterrupt) as error:
+        raise as_own(shell, error, raised.in_ranks(error)) from error.__cause__
     except NotebookAccelError as error:
         raise UsageError(str(error)) from None
 
 
-def _show_ranks_lines(shell: Any, error: BaseException) -> None:
-    """Leave out the frames between the cell and the rank: those of magics, and of the session."""
-    below = error.__traceback__
-    while below is not None and _is_ours(below):
-        below = below.tb_next
-    kind, formatter = type(error), shell.InteractiveTB
-
-    def render() -> list[str]:
-        if below is None and error.__cause__ is None:
-            return list(formatter.get_exception_only(kind, error))
-        return list(formatter.structured_traceback(kind, error, below, tb_offset=0))
-
-    error._render_traceback_ = render  # type: ignore[attr-defined]
-
-
-def _is_ours(tb: types.TracebackType) -> bool:
-    file = tb.tb_frame.f_code.co_filename
-    return file.startswith(_PACKAGE) or Path(file).name == "contextlib.py"
+def as_own(shell: Any, error: BaseException, lines: types.TracebackType | None) -> BaseException:
+    """An error that the shell shows with these lines of its traceback alone, as if the cell had no magic."""
+    if isinstance(error, SyntaxError):
+        # The shell shows all frames of such an error, and asks it for no other text.
+        text = list(shell.SyntaxTB.structured_traceback(type(error), error, []))
+        error = type(type(error).__name__, (NotebookAccelError,), {})(str(error))
+    elif lines is None and error.__cause__ is None:
+        text = list(shell.InteractiveTB.get_exception_only(type(error), error))
+    else:
+        text = list(shell.InteractiveTB.structured_traceback(type(error), error, lines, tb_offset=0))
+    error._render_traceback_ = lambda: text  # type: ignore[attr-defined]
+    return error

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from notebook_accel.errors import RankTimeout
 from notebook_accel.pool.pending import Pending, RankResults
+from notebook_accel.session import raised
 
 State = Literal["running", "finished", "failed", "stopped"]
 
@@ -67,11 +68,12 @@ class CellHandle:
 
         Raises what the cell raised, or `RankTimeout` after `timeout` seconds (the cell goes on).
         """
+        __tracebackhide__ = True
         self._thread.join(timeout)
         if self._thread.is_alive():
             raise RankTimeout(f"{self.title} has not finished within {timeout:g} seconds; it goes on.")
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(raised.in_ranks(self._error))
         assert self._results is not None
         return self._results
 

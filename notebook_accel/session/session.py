@@ -128,9 +128,10 @@ class Session(Members):
         """The ranks that a number, slice, list or text such as "0,2-3" means."""
         return select.ranks(ranks, self.ranks)
 
-    def view(self, output: str | None = None, *, wait: bool = True) -> View:
+    def view(self, output: str | None, running: _Running, *, wait: bool) -> View:
         """What shows a cell: made in the notebook's cell, for `output` as in `run`."""
-        return views.for_cell(output or self.config.output, self.log, wait=wait)
+        choice = output or self.config.output
+        return views.for_cell(choice, self.log, wait=wait, ranks=running.pending.ranks, title=running.title)
 
     def status(self) -> SessionStatus:
         """What each rank does now; also while they are busy, from any thread."""
@@ -171,24 +172,25 @@ class Session(Members):
         self._engine.pool.stop()
         self._engine.pool.wait_idle(self.ranks, opening.CLOSE_SECONDS)
 
-    def restart(self, rank: int | None = None, *, replay: bool = False) -> None:
+    def restart(self, rank: int | None = None, *, replay: bool = False) -> list[str]:
         """Start all ranks anew, or one, which then joins the others; these keep their variables.
 
-        With `replay`, the cells that were run on them before and ended well are run again.
+        With `replay`, the cells that were run on them before and ended well are run again; on one rank without the
+        others, so that its collectives tell it nothing. Returns lines on what the user should know.
         """
         self._require_open()
-        before = [record for record in self.history if record.ok]
+        before = [record for record in self.history if record.ok] if replay else []
         if rank is None:
             self._engine.pool.close(ok=False)
             self._engine = self._open()
             self.history.clear()
+            for record in before:
+                self._run_cell(record.cell, record.ranks, True, None, "quiet", False)
         else:
-            rank = select.ranks(rank, self.ranks)[0]
-            self._engine.replace(rank)
-        for record in before if replay else ():
-            again = record.ranks if rank is None else tuple({rank} & set(record.ranks))
-            if again:
-                self._run_cell(record.cell, again, True, None, "quiet", False, keep=rank is None)
+            (rank,) = select.ranks(rank, self.ranks)
+            cells = [record.cell for record in before if rank in record.ranks]
+            return self._engine.replace(rank, cells)
+        return []
 
     def close(self) -> None:
         """End the workers. Closing twice is fine."""
@@ -216,7 +218,6 @@ class Session(Members):
         timeout: float | str | None,
         output: str | None,
         values: bool,
-        keep: bool = True,
     ) -> Any:
         __tracebackhide__ = True
         self._require_open()
@@ -224,8 +225,7 @@ class Session(Members):
         pool = self._engine.pool
         pending = self._engine.cell(ranks, lambda: pool.submit_cell(cell.code, cell.name, ranks, **options))
         record = Record(cell, ranks)
-        if keep:
-            self.history.append(record)
+        self.history.append(record)
         return self._follow(_Running(cell.title, pending), wait, timeout, output, record)
 
     def _run_call(
@@ -253,7 +253,7 @@ class Session(Members):
     ) -> RankResults | CellHandle:
         __tracebackhide__ = True
         seconds = self.config.timeout if timeout is None else opening.seconds(timeout)
-        view = self.view(output, wait=wait)
+        view = self.view(output, running, wait=wait)
         self._running.append(running)
         if not wait:
             return CellHandle(running.title, running.pending, lambda: self._complete(running, view, seconds, record))
@@ -261,19 +261,20 @@ class Session(Members):
 
     def _complete(self, running: _Running, view: View, timeout: float | None, record: Record | None) -> RankResults:
         __tracebackhide__ = True
-        ok = False
+        failed: BaseException | None = None
         try:
             results = self._engine.complete(running.pending, view, timeout)
-            ok = True
+        except BaseException as error:
+            failed = error
+            raise
         finally:
+            seconds = time.monotonic() - running.began
             self._running.remove(running)
             if record is not None:
-                record.ok, record.seconds = ok, time.monotonic() - running.began
+                record.ok, record.seconds = failed is None, seconds
             if lines := swap.lines(running.pending):
                 view.say("\n".join(lines))
-            finish = getattr(view, "finish", None)
-            if finish is not None:
-                finish()
+            views.end(view, running.title, seconds, failed)
         return results
 
     def _require_open(self) -> None:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import threading
+import traceback
+from collections.abc import Collection
 from typing import cast
 
 from notebook_accel.config.schema import Output as Choice
 from notebook_accel.display.background import BackgroundView
 from notebook_accel.display.cell import CellView
 from notebook_accel.display.log import RunLog
+from notebook_accel.pool import ranges
 from notebook_accel.pool.events import Output, Shown, View
+from notebook_accel.session import raised
+from notebook_accel.session.folded import Folding
 
 
 class SharedLog(RunLog):
     """The log of a whole session: a cell that ends does not end it, and names it only where it left something out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._writing = threading.Lock()  # cells that go on while others run write from threads of their own
+
+    def write(self, rank: int, stream: str, text: str) -> None:
+        with self._writing:
+            super().write(rank, stream, text)
 
     def close(self) -> None:
         """Goes on until `end`."""
@@ -36,11 +50,42 @@ class _OneCell(RunLog):
         return self._whole.tail(rank, lines)
 
 
-def for_cell(choice: str, log: SharedLog, *, wait: bool) -> View:
-    """A view for one cell: it shows what `choice` says, and writes all to `log`."""
-    if not wait:
-        return BackgroundView(cast(Choice, choice))
-    return CellView(cast(Choice, choice), log=_OneCell(log))
+class FoldedCell(Folding, CellView):
+    """A cell that is waited for."""
+
+
+class FoldedBlock(Folding, BackgroundView):
+    """A cell that goes on while others run: one block, whose first line says how it is."""
+
+    def ended(self, title: str, seconds: float, error: BaseException | None) -> None:
+        """Say how it ended; a failure with its lines, since nobody may ever ask for it."""
+        if error is None:
+            self.state(f"{title} finished after {seconds:.1f} s")
+        elif isinstance(error, KeyboardInterrupt):
+            self.state(f"{title} was stopped after {seconds:.1f} s")
+        else:
+            self.say("".join(traceback.format_exception(type(error), error, raised.in_ranks(error))).rstrip("\n"))
+            self.state(f"{title} failed after {seconds:.1f} s")
+
+
+def for_cell(choice: str, log: SharedLog, *, wait: bool, ranks: Collection[int] = (), title: str = "A cell") -> View:
+    """A view for one cell on these ranks: it shows what `choice` says, and writes all to `log`."""
+    own, choice = _OneCell(log), cast(Choice, choice)
+    if wait:
+        cell = FoldedCell(choice, log=own)
+        cell.fold(ranks)
+        return cell
+    block = FoldedBlock(choice, log=own, state=f"{title} runs on {ranges.words(ranks)}")
+    block.fold(ranks)
+    return block
+
+
+def end(view: View, title: str, seconds: float, error: BaseException | None) -> None:
+    """Show what a view has kept back, and how its cell ended."""
+    if isinstance(view, Folding):
+        view.finish()
+    if isinstance(view, FoldedBlock):
+        view.ended(title, seconds, error)
 
 
 class Between:
