@@ -128,10 +128,10 @@ class Session(Members):
         """The ranks that a number, slice, list or text such as "0,2-3" means."""
         return select.ranks(ranks, self.ranks)
 
-    def view(self, output: str | None, running: _Running, *, wait: bool) -> View:
+    def view(self, output: str | None = None, running: _Running | None = None, *, wait: bool = True) -> View:
         """What shows a cell: made in the notebook's cell, for `output` as in `run`."""
-        choice = output or self.config.output
-        return views.for_cell(choice, self.log, wait=wait, ranks=running.pending.ranks, title=running.title)
+        ranks, title = (running.pending.ranks, running.title) if running is not None else (self.ranks, "")
+        return views.for_cell(output or self.config.output, self.log, wait=wait, ranks=ranks, title=title)
 
     def status(self) -> SessionStatus:
         """What each rank does now; also while they are busy, from any thread."""
