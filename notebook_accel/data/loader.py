@@ -136,24 +136,38 @@ class DataLoaderShard(Prepared, DataLoaderAdapter):
 
     def _ahead(self, current: Pass, again: Beginning | None) -> Iterator[Any]:
         """Batches of an iterable, which must be read one ahead to see which is the last."""
-        batches, counts = self._begun(again), None
+        batches, counts = self._begun(again), [0] * self._process.world_size
         if again is None:
             self._after(batches, self.skip_batches)
-        following = self._drawn(batches)
-        while following is not END:
-            self._state = self._snapshot()
-            batch, following = following, self._drawn(batches)
-            current.at_end = following is END or (isinstance(following, Noted) and is_nothing(following.content))
+        batch, without = self._next(batches)
+        while batch is not END:
+            self._others(without, counts)
+            state = self._snapshot()
+            following, without = self._next(batches)
+            self._state, current.at_end = state, following is END
             noted = batch.note if isinstance(batch, Noted) else None
-            if isinstance(batch, Noted) and is_nothing(batch.content):
-                counts = [
-                    current.given + (rank < ((noted and noted.company) or 0))
-                    for rank in range(self._process.world_size)
-                ]
-                continue
-            yield from self._giving(current, batch.content if isinstance(batch, Noted) else batch, noted, None)
+            _count(noted, counts)
+            content = batch.content if isinstance(batch, Noted) else batch
+            yield from self._giving(current, content, noted, list(counts))
+            batch = following
         self._state = None
-        self._through(counts)
+        self._others(without, counts)
+
+    def _next(self, batches: Iterator[Any]) -> tuple[Any, list[Note | None]]:
+        """This rank's next batch, and the rounds before it in which others have one and this rank has none.
+
+        There may be such rounds at any time: each loader worker comes to the end of its own part.
+        """
+        without = []
+        while isinstance(batch := self._drawn(batches), Noted) and is_nothing(batch.content):
+            without.append(batch.note)
+        return batch, without
+
+    def _others(self, rounds: list[Note | None], counts: list[int]) -> None:
+        """Let the ranks that have a batch be through with it."""
+        for note in rounds:
+            _count(note, counts)
+            self._through(list(counts))
 
     def _note_of_sampler(self) -> Note | None:
         """For a DistributedSampler, which has repeated samples by itself, interleaved over the ranks."""
@@ -205,6 +219,13 @@ class DataLoaderShard(Prepared, DataLoaderAdapter):
     def _size_of_stream(self) -> int | None:  # type: ignore[override]
         size: int | None = self.dataset.batch_size if self._is_wrapped else self._settings.get("batch_size")
         return size
+
+
+def _count(note: Note | None, counts: list[int]) -> None:
+    """Add a round to the number of batches of each rank."""
+    company = note.company if note is not None else None
+    for rank in range(len(counts) if company is None else company):
+        counts[rank] += 1
 
 
 class SkipDataLoader(DataLoaderAdapter):

@@ -323,3 +323,40 @@ def test_inputs_are_split() -> None:
         return found
 
     assert list(debug_launcher(run)) == [[[0], (0, 1), [0, 1]], [[], (2, 2), [2, 2]]]
+
+
+class OfWorkers(torch.utils.data.IterableDataset):
+    """What two loader workers read: the first has 5 samples, the second 12."""
+
+    def __iter__(self) -> Any:
+        info = torch.utils.data.get_worker_info()
+        assert info is not None
+        return iter(range(5)) if info.id == 0 else iter(range(5, 17))
+
+
+def test_a_round_that_not_all_ranks_have_in_the_middle_of_a_pass() -> None:
+    """A loader worker that comes to the end of its part before the others do."""
+
+    def run() -> Any:
+        uneven = configured(even_batches=False, dispatch_batches=False)
+        loader = uneven.prepare(DataLoader(OfWorkers(), 2, num_workers=2))
+        own, ends = [], []
+        for batch in loader:
+            own.append(batch.tolist())
+            ends.append(uneven.gradient_state.end_of_dataloader)
+        uneven.wait_for_everyone()
+        text = outcome(lambda: [uneven.gather_for_metrics(batch) for batch in loader])
+        even = configured(dispatch_batches=False)
+        seen = [n for batch in even.prepare(DataLoader(OfWorkers(), 2, num_workers=2)) for n in gathered(even, batch)]
+        return own, ends, text, sorted(seen)
+
+    def gathered(accelerator: Any, batch: Any) -> Any:
+        return accelerator.gather_for_metrics(batch).tolist()
+
+    (own0, ends0, text0, seen0), (own1, ends1, text1, seen1) = debug_launcher(run)
+    assert own0 == [[0, 1], [5, 6], [4], [9, 10], [13, 14]]
+    assert own1 == [[2, 3], [7, 8], [11, 12], [15, 16]]
+    assert (ends0, ends1) == ([False] * 4 + [True], [False] * 3 + [True])
+    assert text0 == text1
+    assert "(rank 0: 3, rank 1: 2), and gather " in text0
+    assert seen0 == seen1 == list(range(17))
