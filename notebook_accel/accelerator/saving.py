@@ -142,6 +142,9 @@ class Saving:
     def _agreed(self, folder: str | os.PathLike[str] | None) -> tuple[Path, int | None]:
         """The checkpoint to load, the same on all ranks; and how many ranks saved it."""
         process = self._parts.process
+        if process.alone:
+            path, saved_by, self._project.iteration = self._found(folder)
+            return Path(path), saved_by
         mine: tuple[bytes | None, Any] | None = None
         if self._meeting.writes:
             try:

@@ -5,6 +5,7 @@ The formats are those of safetensors (https://github.com/huggingface/safetensors
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -120,8 +121,11 @@ class Saved:
             memory = io.BytesIO()
             torch.save(self._obj, memory)
             return [memory.getbuffer()]
-        with skip():
-            torch.save(self._obj, path)
+        try:
+            with skip():
+                torch.save(self._obj, path)
+        except RuntimeError as error:  # torch's word for every error of the file system
+            raise OSError(errno.EIO, str(error), str(path)) from error
         return _filled(path, storages)
 
     def copied(self, copy: Callable[[torch.Tensor], torch.Tensor]) -> Saved:
