@@ -133,7 +133,7 @@ class AlignDevicesHook(ModelHook):
             devices.clear()
         self._shared.clear()
         if self._courier is not None:
-            self._courier.prepare_next(self)
+            self._courier.prepare_next()
 
     def _take_away(self, module: torch.nn.Module) -> None:
         wanted = [(name, held) for name, held in self._tensors(module) if self._goes(module, name)]
@@ -185,13 +185,15 @@ class AlignDevicesHook(ModelHook):
             if f"{prefix}{name}" in state:
                 state[f"{prefix}{name}"] = self._value(name)
 
-    def _replace(self, module: torch.nn.Module, state: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+    def _replace(self, module: torch.nn.Module, state: dict[str, Any], prefix: str, *rest: Any) -> None:
         """What is loaded into the module replaces what it was offloaded with: kept in memory from then on."""
-        new = {name: state[f"{prefix}{name}"] for name in self._names if f"{prefix}{name}" in state}
         old = {name: self._value(name) for name in self._names}
-        for name, value in new.items():
+        for name in self._names:
+            value = state.get(f"{prefix}{name}")
             if isinstance(value, torch.Tensor) and value.shape == old[name].shape:
                 old[name] = value.detach().to("cpu", old[name].dtype, copy=True)
+                # torch has a copy of the caller's dict, and would say of real values that they are lost.
+                state[f"{prefix}{name}"] = value.detach().to("meta")
         self.weights_map = old
         if self._courier is not None:
             self._courier.forget(self)

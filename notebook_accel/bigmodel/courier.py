@@ -81,9 +81,9 @@ class Courier:
             self._send(module)
         return self._lane.arrive(self._coming.pop(module)[0])
 
-    def prepare_next(self, module: Any) -> None:
-        """Send what will run after `module`, whose own work has been given to the device."""
-        following = self._window(module)
+    def prepare_next(self) -> None:
+        """Send what will run after the module that came last, whose own work has been given to the device."""
+        following = self._window(self._last)
         self._coming = {key: sent for key, sent in self._coming.items() if key in following}
         for key in following:
             if key not in self._coming:

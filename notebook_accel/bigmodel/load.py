@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
 
 from notebook_accel.bigmodel.device_map import check_device_map, require_devices, some
 from notebook_accel.bigmodel.limits import DISK
 from notebook_accel.bigmodel.mapped import lies_in_file
 from notebook_accel.bigmodel.offload import load_offloaded_weight, offload_weight, save_offload_index
+from notebook_accel.bigmodel.progress import progress
 from notebook_accel.bigmodel.sizes import Device, as_dtype, get_non_persistent_buffers
 from notebook_accel.bigmodel.tensors import as_device, owner_of, put
 from notebook_accel.bigmodel.ties import check_tied_parameters_on_same_device, find_tied_parameters, place_of
@@ -24,8 +24,6 @@ from notebook_accel.comm import process
 from notebook_accel.errors import CheckpointError, ConfigError
 
 Location = str | os.PathLike[str]
-# Small models are loaded before a bar would be seen.
-_BAR: dict[str, Any] = {"desc": "Loading weights", "unit": "B", "unit_scale": True, "unit_divisor": 1024, "delay": 1.0}
 
 
 def load_checkpoint_in_model(
@@ -131,7 +129,7 @@ class Loading:
         index: dict[str, Any] = {}
         wanted = self._wanted()
         sizes = {name: 0 if self._stays(name) else self.weights.entries[name].size for name in wanted}
-        with tqdm(total=sum(sizes.values()), **_BAR) as bar:
+        with progress(sum(sizes.values())) as bar:
             for name in wanted:
                 self._load(name, on_disk, index)
                 bar.update(sizes[name])
@@ -166,7 +164,7 @@ class Loading:
 
     def _keep(self, name: str, value: torch.Tensor, dtype: torch.dtype, index: dict[str, Any]) -> torch.Tensor:
         """The weight on disk as it will be used; or, where it may be converted then, as it is there."""
-        in_file = lies_in_file(value) or self.weights.is_mapped(name)
+        in_file = self.weights.stays_in_file(name, value)
         if in_file and value.dtype == dtype:
             return value
         if self.offload_folder is not None:

@@ -160,6 +160,10 @@ class Spread:
         elif CPU in away:
             weights = {**{name: self._held(name).detach() for name in self._names(CPU)}, **weights}
         known = ConvertedWeights(weights, dtypes) if dtypes else weights
+        for name, value in weights.items():
+            shown, held = dtypes.get(name, value.dtype), self._held(name)
+            if held.dtype != shown:  # what stands there meanwhile has the dtype that will be computed with
+                put(*owner_of(self.model, name), held.detach().to("meta", shown))
         courier = Courier(CudaLane(self.main), self._largest(weights)) if self.main.type == "cuda" else None
         execution = {name: self.main if str(device) in LAST else device for name, device in self.device_map.items()}
         tied: dict[int, dict[torch.device, torch.Tensor]] = {}
@@ -175,6 +179,16 @@ class Spread:
             couriers=None if courier is None else {self.main: courier},
         )
         self._attach_to_single_tensors(known, away, tied)
+        for path in self._split_modules():  # they say so when that was wrong
+            add_hook_to_module(self.model.get_submodule(path), AlignDevicesHook(names=()), append=True)
+
+    def _split_modules(self) -> list[str]:
+        """Names of modules inside the model whose parts the map puts on several devices."""
+        devices: dict[str, set[str]] = {}
+        for name, device in self.device_map.items():
+            while name := name.rpartition(".")[0]:
+                devices.setdefault(name, set()).add(str(device))
+        return [path for path, several in devices.items() if len(several) > 1]
 
     def _attach_to_single_tensors(self, known: Mapping[str, torch.Tensor], away: Iterable[str], tied: Any) -> None:
         """Parameters that the map names themselves: they sit on a module that was split."""

@@ -123,14 +123,17 @@ def align_module_device(module: torch.nn.Module, execution_device: Device | None
             hook.release(module)
             hook.execution_device = before
     elif execution_device is not None:
-        homes = {name: parameter.device for name, parameter in module.named_parameters(recurse=False)}
-        for name in homes:
+        before = dict(module.named_parameters(recurse=False))
+        for name in before:
             set_module_tensor_to_device(module, name, execution_device)
         try:
             yield
         finally:
-            for name, home in homes.items():
-                set_module_tensor_to_device(module, name, home)
+            for name, parameter in before.items():
+                if getattr(module, name).device.type == "meta":  # no values to bring back
+                    put(module, name, parameter)
+                else:
+                    set_module_tensor_to_device(module, name, parameter.device)
     else:
         yield
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from notebook_accel.bigmodel.limits import LAST
-from notebook_accel.bigmodel.mapped import SafetensorsMap, may_write
+from notebook_accel.bigmodel.mapped import SafetensorsMap, lies_in_file, may_write
 from notebook_accel.bigmodel.tensors import as_device
 from notebook_accel.bigmodel.ties import place_of
 from notebook_accel.checkpoint.files import read_object, weight_files
@@ -71,10 +71,11 @@ class Weights(Mapping[str, torch.Tensor]):
     def __len__(self) -> int:
         return len(self.entries)
 
-    def is_mapped(self, name: str) -> bool:
-        """Whether getting this weight does not read it."""
+    def stays_in_file(self, name: str, value: torch.Tensor) -> bool:
+        """Whether `value`, which is the weight `name`, lies in its file, so that it takes no memory."""
         file = self.entries[name].file
-        return file in self._maps or (self._torch_file(file) is not None and file not in self._in_memory)
+        mapped_by_torch = file not in self._maps and file not in self._in_memory
+        return mapped_by_torch or lies_in_file(value) or not value.numel()
 
     def close(self, file: Path) -> None:
         """Let go of a torch file; it is opened again when a weight of it is asked for."""
