@@ -12,7 +12,6 @@ _MESH = "leave it out: all ranks are data parallel"
 _BIG = "load the model on one device"
 _STARTING = "start ranks with notebook_launcher(), or scripts with `notebook-accel launch`"
 _EIGHT = 'use mixed_precision="fp8", which trains with torchao'
-_TRACKERS = 'use log_with="tensorboard" or "jsonl", or a GeneralTracker of your own'
 _PIPELINE = "use torch.distributed.pipelining"
 
 _BY_HINT: tuple[tuple[str, str], ...] = (
@@ -51,7 +50,6 @@ _BY_HINT: tuple[tuple[str, str], ...] = (
     ),
     (_PIPELINE, "prepare_pippy"),
     (_EIGHT, "apply_fp8_autowrap contextual_fp8_autocast convert_model deepspeed_required"),
-    (_TRACKERS, "AimTracker CometMLTracker ClearMLTracker DVCLiveTracker SwanLabTracker TrackioTracker"),
     ("make padded tensors of nested ones with torch.nested.to_padded_tensor()", "CannotPadNestedTensorWarning"),
 )
 

@@ -56,21 +56,6 @@ class RNGType(_Name):
     NEURON = "neuron"
 
 
-class LoggerType(_Name):
-    """The trackers that can be named."""
-
-    ALL = "all"
-    AIM = "aim"
-    TENSORBOARD = "tensorboard"
-    WANDB = "wandb"
-    TRACKIO = "trackio"
-    COMETML = "comet_ml"
-    MLFLOW = "mlflow"
-    CLEARML = "clearml"
-    DVCLIVE = "dvclive"
-    SWANLAB = "swanlab"
-
-
 class ComputeEnvironment(_Name):
     """Where a configuration file says that runs take place."""
 

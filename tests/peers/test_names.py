@@ -11,7 +11,7 @@ import pytest
 from notebook_accel._accelerate_paths._later import LATER
 from notebook_accel.errors import NotYetError
 
-MOST_LATER = 77
+MOST_LATER = 71
 """How many names may be on the list. When some are built, lower it; it never rises."""
 
 # Whole modules: everything that the peer exports there.
@@ -41,6 +41,11 @@ DOCUMENTED = {
     "parallelism_config": "ParallelismConfig",
     "scheduler": "AcceleratedScheduler",
     "state": "PartialState AcceleratorState GradientState is_initialized",
+    "tracking": (
+        "GeneralTracker register_tracker_class get_available_trackers on_main_process LOGGER_TYPE_TO_CLASS "
+        "AimTracker CometMLTracker ClearMLTracker DVCLiveTracker MLflowTracker SwanLabTracker TensorBoardTracker "
+        "TrackioTracker WandBTracker"
+    ),
     "utils.deepspeed": (
         "DummyOptim DummyScheduler DeepSpeedEngineWrapper DeepSpeedOptimizerWrapper DeepSpeedSchedulerWrapper "
         "get_active_deepspeed_plugin"
@@ -107,7 +112,7 @@ def test_every_name_is_built_or_says_what_to_do_meanwhile(path: str) -> None:
 
 
 def test_the_list_holds_names_of_the_peer_only_and_shrinks() -> None:
-    everywhere = set().union(*WANTED.values(), theirs("tracking"))
+    everywhere = set().union(*WANTED.values())
     assert set(LATER) - everywhere == set()
     assert len(LATER) <= MOST_LATER
 

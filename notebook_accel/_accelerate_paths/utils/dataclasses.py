@@ -6,7 +6,6 @@ from notebook_accel.accelerator.kinds import ComputeEnvironment as ComputeEnviro
 from notebook_accel.accelerator.kinds import DistributedType as DistributedType
 from notebook_accel.accelerator.kinds import DynamoBackend as DynamoBackend
 from notebook_accel.accelerator.kinds import FP8BackendType as FP8BackendType
-from notebook_accel.accelerator.kinds import LoggerType as LoggerType
 from notebook_accel.accelerator.kinds import PrecisionType as PrecisionType
 from notebook_accel.accelerator.kinds import RNGType as RNGType
 from notebook_accel.accelerator.kinds import SageMakerDistributedType as SageMakerDistributedType
@@ -25,5 +24,6 @@ from notebook_accel.precision.options import GradScalerKwargs as GradScalerKwarg
 from notebook_accel.strategies.compiling import TorchDynamoPlugin as TorchDynamoPlugin
 from notebook_accel.strategies.options import DDPCommunicationHookType as DDPCommunicationHookType
 from notebook_accel.strategies.options import DistributedDataParallelKwargs as DistributedDataParallelKwargs
+from notebook_accel.tracking.registry import LoggerType as LoggerType
 
 __getattr__, __dir__ = _table(__name__, {"notebook_accel.bigmodel.sizes": "CustomDtype"})
