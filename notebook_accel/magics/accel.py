@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -13,29 +14,40 @@ from notebook_accel.config import load
 from notebook_accel.config.flags import FLAGS
 from notebook_accel.config.values import from_text
 from notebook_accel.magics import errors
+from notebook_accel.magics.every import EveryCell
 from notebook_accel.magics.parsing import Parser, parse
 from notebook_accel.pool import ranges
 from notebook_accel.session import registry
 from notebook_accel.session.session import Session
 
 _DESCRIPTION = "Start and manage a session: worker processes on which cells headed %%ranks run."
-_Action = Callable[[Any, argparse.Namespace], Any]
 
 
-def run(shell: Any, line: str) -> Any:
+@dataclass(frozen=True)
+class Place:
+    """Where a magic was written: the notebook's shell, and its every-cell mode."""
+
+    shell: Any
+    every_cell: EveryCell
+
+
+_Action = Callable[[Place, argparse.Namespace], None]
+
+
+def run(shell: Any, line: str, every_cell: EveryCell) -> None:
     """Do what the line after `%accel` says."""
     __tracebackhide__ = True
     asked = parse(PARSER, line)
     if asked is None:
-        return None
+        return
     if asked.action is None:
         PARSER.print_help()
-        return None
+        return
     with errors.native(shell):
-        return ACTIONS[asked.action](shell, asked)
+        ACTIONS[asked.action](Place(shell, every_cell), asked)
 
 
-def start(shell: Any, asked: argparse.Namespace) -> None:
+def start(place: Place, asked: argparse.Namespace) -> None:
     """Open a session."""
     if (session := registry.current()) is not None:
         raise UsageError(
@@ -55,30 +67,30 @@ def start(shell: Any, asked: argparse.Namespace) -> None:
         print(session.notice)
 
 
-def status(shell: Any, asked: argparse.Namespace) -> None:
+def status(place: Place, asked: argparse.Namespace) -> None:
     """What each rank does."""
     print(registry.required().status())
 
 
-def where(shell: Any, asked: argparse.Namespace) -> None:
+def where(place: Place, asked: argparse.Namespace) -> None:
     """Who waits for whom."""
     print(registry.required().where())
 
 
-def logs(shell: Any, asked: argparse.Namespace) -> None:
+def logs(place: Place, asked: argparse.Namespace) -> None:
     """What a rank wrote."""
     session = registry.required()
     rank = session.select(asked.rank)[0] if asked.rank is not None else None
     print(session.logs(rank, asked.lines))
 
 
-def interrupt(shell: Any, asked: argparse.Namespace) -> None:
+def interrupt(place: Place, asked: argparse.Namespace) -> None:
     """Stop what runs."""
     registry.required().interrupt()
     print("Interrupted: no rank runs a cell now.")
 
 
-def restart(shell: Any, asked: argparse.Namespace) -> None:
+def restart(place: Place, asked: argparse.Namespace) -> None:
     """Start ranks anew."""
     session, began = registry.required(), time.monotonic()
     rank = session.select(asked.rank)[0] if asked.rank is not None else None
@@ -88,22 +100,23 @@ def restart(shell: Any, asked: argparse.Namespace) -> None:
     print(f"{who} new after {time.monotonic() - began:.1f} s{again}.")
 
 
-def stop(shell: Any, asked: argparse.Namespace) -> None:
+def stop(place: Place, asked: argparse.Namespace) -> None:
     """End the session."""
     session = registry.required()
     session.close()
+    place.every_cell.switch(False)
     print(f"The session has ended: {ranges.words(session.ranks)} and their variables are gone.")
 
 
-def push(shell: Any, asked: argparse.Namespace) -> None:
+def push(place: Place, asked: argparse.Namespace) -> None:
     """Variables of the notebook become variables of the ranks."""
-    missing = [name for name in asked.names if name not in shell.user_ns]
+    missing = [name for name in asked.names if name not in place.shell.user_ns]
     if missing:
         raise UsageError(f"There is no variable {missing[0]!r} in the notebook.")
-    registry.required().push({name: shell.user_ns[name] for name in asked.names}, ranks=asked.ranks)
+    registry.required().push({name: place.shell.user_ns[name] for name in asked.names}, ranks=asked.ranks)
 
 
-def pull(shell: Any, asked: argparse.Namespace) -> None:
+def pull(place: Place, asked: argparse.Namespace) -> None:
     """Variables of the ranks become variables of the notebook."""
     for name in asked.names:
         if not name.isidentifier():
@@ -113,8 +126,18 @@ def pull(shell: Any, asked: argparse.Namespace) -> None:
     found = session.pull(asked.names, one)
     for name in asked.names:
         values = type(found)({rank: part[name] for rank, part in found.by_rank.items()})
-        shell.user_ns[name] = values if one is None else values[0]
+        place.shell.user_ns[name] = values if one is None else values[0]
         print(f"{name} = {values!r}" if one is None else f"{name} is that of rank {one}.")
+
+
+def every_cell(place: Place, asked: argparse.Namespace) -> None:
+    """Have cells without a magic run on the ranks, or in the kernel again."""
+    if asked.switch == "on":
+        ranks = ranges.words(registry.required().ranks)
+        print(f"From the next cell on, every cell runs on {ranks}, and says so. One that begins with %accel does not.")
+    else:
+        print("Cells run in the kernel again, except those headed %%ranks.")
+    place.every_cell.switch(asked.switch == "on")
 
 
 def _place_of(name: str) -> str:
@@ -122,7 +145,8 @@ def _place_of(name: str) -> str:
 
 
 ACTIONS: dict[str, _Action] = {
-    action.__name__: action for action in (start, status, where, logs, interrupt, restart, stop, push, pull)
+    action.__name__.replace("_", "-"): action
+    for action in (start, status, where, logs, interrupt, restart, stop, push, pull, every_cell)
 }
 
 
@@ -152,6 +176,8 @@ def make_parser() -> Parser:
     one = add("pull", "Copy variables of the ranks to the notebook: the values by rank, or those of one.")
     one.add_argument("names", nargs="+", metavar="NAME")
     one.add_argument("--rank", metavar="RANK", help="The plain value of this rank.")
+    one = add("every-cell", "Run every cell on all ranks, or only those headed %%ranks. [off]")
+    one.add_argument("switch", choices=("on", "off"))
     return parser
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 from typing import Any
 
 from IPython.core.error import UsageError
 
-from notebook_accel.magics import errors, here
+from notebook_accel.magics import errors, every, here
 from notebook_accel.magics.parsing import Parser, parse, words
 from notebook_accel.pool import ranges
 from notebook_accel.session import registry
@@ -38,6 +39,7 @@ def make_parser() -> Parser:
         choices=("main", "all", "grouped", "quiet"),
         help="Whose output to show: all ranks, main (rank 0), grouped by rank at the end, or quiet.",
     )
+    parser.add_argument(every.NOTE, action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
@@ -51,6 +53,7 @@ class Request:
     name: str | None
     timeout: str | None
     output: str | None
+    every: bool
 
 
 def read(line: str) -> Request | None:
@@ -66,8 +69,8 @@ def read(line: str) -> Request | None:
     return request
 
 
-def run(shell: Any, line: str, cell: str, *, first_line: int = 2) -> None:
-    """Run a cell as its line says. `first_line` is where it begins in the notebook's cell."""
+def run(shell: Any, line: str, cell: str) -> None:
+    """Run a cell as its line says."""
     __tracebackhide__ = True
     request = read(line)
     if request is None:
@@ -77,6 +80,8 @@ def run(shell: Any, line: str, cell: str, *, first_line: int = 2) -> None:
     with errors.native(shell):
         session = registry.required()
         ranks = session.select(request.ranks)
+        if request.every:
+            print(f"On {ranges.words(ranks)}, as every cell; %accel every-cell off ends it.")
         _tell_if_busy(session, ranks)
         result = session.run(
             cell,
@@ -85,13 +90,13 @@ def run(shell: Any, line: str, cell: str, *, first_line: int = 2) -> None:
             timeout=request.timeout,
             output=request.output,
             values=request.name is not None,
-            first_line=first_line,
+            first_line=1 if request.every else 2,
             count=here.number(shell),
         )
     if request.name is not None:
         shell.user_ns[request.name] = result
     if request.here:
-        here.run(shell, cell, first_line)
+        here.run(shell, cell, 2)
 
 
 def _tell_if_busy(session: Session, ranks: tuple[int, ...]) -> None:

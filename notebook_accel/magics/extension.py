@@ -1,4 +1,4 @@
-"""The magics, and what a shell is given with them."""
+"""The magics, and what else a shell is given with them."""
 
 from __future__ import annotations
 
@@ -7,35 +7,48 @@ from typing import Any
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 
 from notebook_accel.magics import accel, cells
+from notebook_accel.magics.every import EveryCell
+from notebook_accel.magics.hints import Hints
+
+_NAMES = {"cell": "ranks", "line": "accel"}
 
 
 @magics_class
 class SessionMagics(Magics):
     """`%%ranks` and `%accel`."""
 
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self.every_cell = EveryCell(shell)
+        self.hints = Hints(shell, lambda: self.every_cell.on)
+
     @cell_magic
-    def ranks(self, line: str, cell: str) -> Any:
+    def ranks(self, line: str, cell: str) -> None:
         """Run this cell on the ranks of the session. `%accel --help` and `%%ranks --help` tell more."""
         __tracebackhide__ = True
-        return cells.run(self.shell, line, cell)
+        cells.run(self.shell, line, cell)
 
     @line_magic
     def accel(self, line: str) -> Any:
         """Start and manage the session that `%%ranks` runs cells on. `%accel --help` tells more."""
         __tracebackhide__ = True
-        return accel.run(self.shell, line)
-
-
-NAMES = {"cell": ("ranks",), "line": ("accel",)}
+        return accel.run(self.shell, line, self.every_cell)
 
 
 def load(shell: Any) -> None:
     """Give a shell the magics."""
-    shell.register_magics(SessionMagics)
+    unload(shell)
+    magics = SessionMagics(shell)
+    shell.register_magics(magics)
+    magics.hints.install()
 
 
 def unload(shell: Any) -> None:
-    """Take them away."""
-    for kind, names in NAMES.items():
-        for name in names:
-            shell.magics_manager.magics[kind].pop(name, None)
+    """Take them away, if it has them."""
+    magics = shell.magics_manager.registry.pop(SessionMagics.__name__, None)
+    if magics is None:
+        return
+    magics.hints.remove()
+    magics.every_cell.switch(False)
+    for kind, name in _NAMES.items():
+        shell.magics_manager.magics[kind].pop(name, None)

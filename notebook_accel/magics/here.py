@@ -27,7 +27,8 @@ def number(shell: Any) -> int:
 
 def check(shell: Any, cell: str) -> None:
     """Raise `UsageError` for a cell that cannot run inside of another one."""
-    if shell.should_run_async(cell):
+    transformed = shell.transform_cell(cell)
+    if shell.should_run_async(cell, transformed_cell=transformed):
         raise UsageError("A cell that awaits something cannot run here from a magic. Run it once with --here left out.")
 
 
