@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 import xxhash
 
 from notebook_accel.checkpoint import names
-from notebook_accel.checkpoint.output import THREADS, Written, flush_file, measure
+from notebook_accel.checkpoint.output import Written, flush_file, measure
+from notebook_accel.checkpoint.threads import Threads
 from notebook_accel.errors import CheckpointError
 
 FORMAT = 1
@@ -47,7 +47,7 @@ class Manifest:
     def check_contents(self, folder: Path) -> None:
         """Raise `CheckpointError` unless every byte of every file is as it was written."""
         self.check_sizes(folder)
-        with ThreadPoolExecutor(THREADS, "checkpoint files") as threads:
+        with Threads() as threads:
             for name, item in self.files.items():
                 if item.checksum and _measured(folder / name, threads) != item:
                     raise CheckpointError(
@@ -97,7 +97,7 @@ def measured(folder: Path, listed: Mapping[str, Written], *, flush: bool) -> dic
     """`listed` with every other file below `folder`: those that hooks have written."""
     others = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
     found = dict(listed)
-    with ThreadPoolExecutor(THREADS, "checkpoint files") as threads:
+    with Threads() as threads:
         for path in others:
             name = path.relative_to(folder).as_posix()
             if name not in found and name != names.MANIFEST_NAME:
@@ -107,7 +107,7 @@ def measured(folder: Path, listed: Mapping[str, Written], *, flush: bool) -> dic
     return found
 
 
-def _measured(path: Path, threads: ThreadPoolExecutor) -> Written:
+def _measured(path: Path, threads: Threads) -> Written:
     try:
         return measure(path, threads)
     except OSError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +18,11 @@ import xxhash
 
 from notebook_accel.checkpoint.contents import Content, Pieces
 from notebook_accel.checkpoint.steps import reached
+from notebook_accel.checkpoint.threads import Threads
 
 T = TypeVar("T")
 
 PART_BYTES = 4 << 20
-THREADS = 4
 _BLOCK = 1 << 18  # hashed while it is in the processor's cache, and then written
 
 
@@ -36,7 +36,7 @@ class Written:
 
 def write_all(folder: Path, contents: Mapping[str, Content], *, flush: bool) -> dict[str, Written]:
     """Write the files of `folder`, and, with `flush`, see to it that they are on the disk."""
-    with ThreadPoolExecutor(THREADS, "checkpoint files") as threads, ExitStack() as files:
+    with Threads() as threads, ExitStack() as files:
         begun = {name: _begin(folder / name, name, content, threads, files) for name, content in contents.items()}
         found = {name: _end(sizes, parts) for name, (_, sizes, parts) in begun.items()}
         if flush:
