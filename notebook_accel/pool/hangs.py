@@ -89,7 +89,12 @@ def sentence(places: Mapping[int, Located], returned: Collection[int]) -> str:
         parts.append(_absent_part(elsewhere, waiting))
     if returned:
         parts.append(f"{_ranks(returned)} {_verb(returned, 'has', 'have')} already returned from the function.")
-    if not elsewhere and not returned:
+    idle = [rank for rank, place in places.items() if not place.in_call and rank not in returned]
+    if idle:
+        parts.append(
+            f"{_ranks(idle)} {_verb(idle, 'takes', 'take')} no part in this: what needs all ranks must run on all."
+        )
+    if not elsewhere and not returned and not idle:
         parts.append(_disagreement(waiting))
     return " ".join([*parts, _advice(places, waiting)]).strip()
 

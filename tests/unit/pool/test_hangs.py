@@ -38,6 +38,13 @@ def test_a_rank_that_has_finished():
     assert text.endswith("Rank 1 has already returned from the function.")
 
 
+def test_a_cell_that_runs_on_some_ranks_only():
+    text = sentence(place(0, "broadcast", 3, waiting=False, in_call=False), place(1, "broadcast", 5))
+    assert text == (
+        "Rank 1 waits in broadcast (collective 5). Rank 0 takes no part in this: what needs all ranks must run on all."
+    )
+
+
 def test_different_calls():
     assert "different calls, which never meet" in sentence(place(0, "broadcast", 4), place(1, "barrier", 4))
 
