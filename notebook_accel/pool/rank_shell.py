@@ -73,7 +73,8 @@ class CellCompiler(CachingCompiler):
             return str(super().cache(transformed_code, number, raw_code))
         name, code, first_line = self.cell
         lines = ["\n"] * (first_line - 1) + [f"{line}\n" for line in code.splitlines()]
-        self._filename_map[name] = number
+        if hasattr(self, "_filename_map"):  # IPython 8 and later show a cell by its number
+            self._filename_map[name] = number
         linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
         return name
 
@@ -134,9 +135,7 @@ class RankShell(InteractiveShell):
     def enable_gui(self, gui: str | None = None) -> None:
         """Figures go to the notebook. Raises `ConfigError` for windows, which a rank does not have."""
         if gui not in (None, "inline"):
-            raise ConfigError(
-                f"`%gui {gui}`: a rank has no window. `%matplotlib inline` shows figures in the notebook."
-            )
+            raise ConfigError(f"`%gui {gui}`: a rank has no window; `%matplotlib inline` shows figures here.")
 
     def ask_exit(self) -> None:
         """What `exit` in a cell does."""
