@@ -8,6 +8,7 @@ Importing this module brings in what every worker needs of torch, so that a host
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Mapping
@@ -19,8 +20,9 @@ import torch.distributed as dist
 import torch.nn.parallel
 import torch.optim
 
+from notebook_accel.comm import groups
 from notebook_accel.comm import process as processes
-from notebook_accel.comm.process import BACKENDS, Process
+from notebook_accel.comm.process import BACKENDS, REHEARSAL, Process
 from notebook_accel.comm.where import last_collective
 from notebook_accel.config import environ
 from notebook_accel.config.schema import RunConfig
@@ -121,13 +123,28 @@ def regroup(meeting: int, missing: str = "") -> list[str]:
     if dist.is_initialized():
         process.links.cut()  # a peer that is gone, or waits in an operation of its own, would be waited for
         _leave_group(process)
+    gc.collect()  # the frames of a failure hold on to the group, in a cycle
     process.links.opened.clear()
+    process.attached.pop(REHEARSAL, None)
     if isinstance(process.make_store, Stores):
         process.make_store.renew(meeting, missing)
     if missing or process.alone:
         return []
     processes.join(process)
     return _bring_back(process)
+
+
+def rehearse() -> None:
+    """Join a group whose collectives end at once and tell nothing of others; `regroup` ends it.
+
+    For a rank that comes back: cells that are run again can prepare models, and make their collectives alone.
+    """
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # also makes the backend known
+
+    process = processes.current()
+    dist.init_process_group("fake", rank=process.rank, world_size=process.world_size, store=FakeStore())
+    groups.pretend(process)
+    process.attached[REHEARSAL] = True
 
 
 def _bring_back(process: Process) -> list[str]:

@@ -53,6 +53,11 @@ def of(process: Process) -> Groups:
     return found
 
 
+def pretend(process: Process) -> None:
+    """Use torch's own group alone, without headers, whatever it is."""
+    process.attached[_GROUPS] = Groups(dist.group.WORLD, dist.group.WORLD, None)
+
+
 def ready(process: Process) -> bool:
     """Whether `process` has groups, and torch's own group is still the one that they are for."""
     found: Groups | None = process.attached.get(_GROUPS)

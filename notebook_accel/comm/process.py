@@ -28,6 +28,9 @@ from notebook_accel.errors import CommError, ConfigError
 BACKENDS = {"cuda": "nccl"}
 """What carries collectives, by kind of device; gloo for every other."""
 
+DEBUG = "debug"
+"""Where a process keeps it when comparing was switched on or off by hand."""
+
 
 class Return(Protocol):
     """Objects of one kind that live in a process group, and can go on in another one."""
@@ -71,7 +74,8 @@ class Process:
     @property
     def debug(self) -> bool:
         """Whether ranks compare what they send also where that costs more than a little (nccl)."""
-        return (self.config or resolve({})).debug
+        said: bool | None = self.attached.get(DEBUG)
+        return (self.config or resolve({})).debug if said is None else said
 
     def on_cpu(self) -> Process:
         """The same rank, computing on the CPU."""
@@ -80,6 +84,8 @@ class Process:
         return replace(self, device=torch.device("cpu"), backend=None if self.alone else "gloo")
 
 
+REHEARSAL = "rehearsal"
+"""Attached to a process while its group only pretends: see `bootstrap.rehearse`."""
 _AT_EXIT = "left at exit"
 
 _of_thread: ContextVar[Process | None] = ContextVar("notebook_accel_process", default=None)

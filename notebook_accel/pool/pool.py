@@ -209,13 +209,16 @@ class WorkerPool:
         """
         again, began, freed, press = 0.0, time.monotonic(), False, next(self._presses)
         deadline = began + grace
-        while pending.waiting and (now := time.monotonic()) < deadline:
+        while (now := time.monotonic()) < deadline:
             if now >= again:  # again and again, since a rank that was just about to begin takes no notice
                 self._tell(pending.waiting, Interrupt(pending.number, press))
                 again = now + AGAIN_SECONDS
+            at_it = {rank for rank in pending.waiting if self._desk.doing(rank) in (pending, None)}
+            if not at_it:  # the others are busy with something else, and know that they need not begin
+                break
             if not freed and now >= began + free_after:
                 freed = True
-                self._tell({rank for rank in pending.waiting if self._desk.doing(rank) is pending}, Free())
+                self._tell({rank for rank in at_it if self._desk.doing(rank) is pending}, Free())
             self._take(pending, view, min(again, deadline) - now)
         return freed
 

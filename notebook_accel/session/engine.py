@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from notebook_accel.pool.pending import Pending, RankResults
 from notebook_accel.pool.pool import WorkerPool
 from notebook_accel.pool.serialize import Packed
 from notebook_accel.session import inside
+from notebook_accel.session.source import Source
 
 CLEAN_UP_SECONDS = 10.0
 """How long ranks may clean up after an interrupt before the cell ends without them."""
@@ -117,14 +118,18 @@ class Engine:
     def _stop(self, pending: Pending, view: View) -> None:
         """Interrupt a call; after this it is over, or some of its ranks are busy with their clean-up."""
         with contextlib.suppress(KeyboardInterrupt):  # pressed again: no more waiting
-            if self.pool.interrupt(pending, view, CLEAN_UP_SECONDS):
-                self._broken = True
+            # Ranks stop at different places, and a collective that one has done another has not begun: only a new
+            # group is in step again.
+            begun = any(self.pool.doing(rank) is pending for rank in pending.ranks)
+            self._broken |= (begun or bool(pending.returned or pending.failed)) and self.pool.world_size > 1
+            self.pool.interrupt(pending, view, CLEAN_UP_SECONDS)
+        stuck = [rank for rank in pending.waiting if self.pool.doing(rank) is pending]
         if pending.waiting:
             self.pool.give_up(pending)
-            words = ranges.sentence_start(pending.waiting)
+        if stuck:
             view.say(
-                f"{words} {'goes' if len(pending.waiting) == 1 else 'go'} on, in code that does not end at an "
-                f"interrupt. session.restart(rank={min(pending.waiting)}) ends it by force."
+                f"{ranges.sentence_start(stuck)} {'goes' if len(stuck) == 1 else 'go'} on, in code that does not end "
+                f"at an interrupt. session.restart(rank={min(stuck)}) ends it by force."
             )
 
     def _look_at(self, pending: Pending) -> None:
@@ -148,36 +153,56 @@ class Engine:
                         f"The group could not be formed anew ({type(error).__name__}: {error}); restart() does it."
                     )
 
-    def _meet(self, view: View) -> None:
-        with self._mending:
-            gone = self.pool.gone
-            here = self.pool.ranks - gone.keys()
-            self._meetings += 1
-            first = self._meetings == 1
-            pending = self.pool.submit(preflight.pack(inside.meet, (self._meetings, _absence(gone))), here)
-            self.pool.wait(pending, Silent(), MEET_SECONDS)
-            if pending.failed:
-                pending.discard()
-                raise diagnose.failure(pending.failed, self.pool.world_size)
-            self._broken, self._missing = False, frozenset(gone)
-            lines: list[str] = next(iter(pools.results(pending)), [])
-            if gone:
-                view.say(_absence(gone))
-            elif not first:
-                view.say("\n".join(["The ranks have met anew: collectives work again.", *lines]))
+    def _meet(self, view: View) -> list[str]:
+        """Have all ranks that are there form a group; lines for the user, of which `view` is told."""
+        gone = self.pool.gone
+        self._meetings += 1
+        request = preflight.pack(inside.meet, (self._meetings, _absence(gone)))
+        lines: list[str] = next(iter(self._call(request, self.pool.ranks - gone.keys())), [])
+        self._broken, self._missing = False, frozenset(gone)
+        if gone:
+            view.say(_absence(gone))
+        elif self._meetings > 1:
+            view.say("\n".join(["The ranks have met anew: collectives work again.", *lines]))
+        return lines
 
-    def replace(self, rank: int) -> None:
-        """Give a rank a new process, which joins the others. Calls that it still does fail with `RankDied`."""
+    def replace(self, rank: int, cells: Sequence[Source] = ()) -> list[str]:
+        """Give a rank a new process, which runs `cells` and then joins the others; lines for the user.
+
+        Calls that the old one still did fail with `RankDied`.
+        """
         with self._mending:
             if rank not in self.pool.gone:
                 self.pool.end(rank)
             self.pool.replace(rank)
             self._broken = True
-            others = self.pool.ranks - {rank}
+            lines = self._rehearse(rank, cells) if cells else []
+            others = self.pool.ranks - {rank} - self.pool.gone.keys()
             if not self.pool.wait_idle(others, MEET_SECONDS):
                 busy = ranges.words(self.pool.busy & others)
                 raise CommError(f"Rank {rank} is back, but {busy} is busy: interrupt() first, then they can meet.")
-            self._meet(Silent())
+            return lines + self._meet(Silent())
+
+    def _rehearse(self, rank: int, cells: Sequence[Source]) -> list[str]:
+        """Run cells on a rank that has not met the others; what could not be run, in lines."""
+        self._call(preflight.pack(inside.rehearse, ()), [rank])
+        lines = []
+        for cell in cells:
+            pending = self.pool.submit_cell(cell.code, cell.name, [rank], first_line=cell.first_line, count=cell.count)
+            self.pool.wait(pending, Silent(), hang_report=None)
+            if pending.failed:
+                lines.append(f"{cell.title} could not be run again on rank {rank}: {_headline(pending)}")
+            pending.discard()
+        return lines
+
+    def _call(self, packed: Packed, ranks: Collection[int]) -> RankResults:
+        """The results of a call of the session's own. Raises what it raised, and `RankTimeout`."""
+        pending = self.pool.submit(packed, ranks)
+        self.pool.wait(pending, Silent(), MEET_SECONDS)
+        if pending.failed:
+            pending.discard()
+            raise diagnose.failure(pending.failed, self.pool.world_size)
+        return pools.results(pending)
 
 
 class Silent:
