@@ -27,9 +27,11 @@ if TYPE_CHECKING:
         dispatch_model,
         load_checkpoint_and_dispatch,
     )
+    from notebook_accel.bigmodel.estimate import estimate_memory
     from notebook_accel.bigmodel.load import load_checkpoint_in_model
     from notebook_accel.bigmodel.meta import init_empty_weights, init_on_device
     from notebook_accel.bigmodel.plan import infer_auto_device_map
+    from notebook_accel.bigmodel.show import show_device_map
     from notebook_accel.checkpoint.options import ProjectConfiguration
     from notebook_accel.comm.options import InitProcessGroupKwargs
     from notebook_accel.comm.rng import set_seed, synchronize_rng_states
@@ -71,6 +73,7 @@ _HOMES = {
     "debug_launcher": "notebook_accel.launch",
     "disk_offload": "notebook_accel.bigmodel.dispatch",
     "dispatch_model": "notebook_accel.bigmodel.dispatch",
+    "estimate_memory": "notebook_accel.bigmodel.estimate",
     "find_executable_batch_size": "notebook_accel.accelerator",
     "infer_auto_device_map": "notebook_accel.bigmodel.plan",
     "init_empty_weights": "notebook_accel.bigmodel.meta",
@@ -83,6 +86,7 @@ _HOMES = {
     "notebook_launcher": "notebook_accel.launch",
     "reset_state": "notebook_accel.accelerator",
     "set_seed": "notebook_accel.comm.rng",
+    "show_device_map": "notebook_accel.bigmodel.show",
     "shutdown": "notebook_accel.launch",
     "skip_first_batches": "notebook_accel.data.build",
     "synchronize_rng_states": "notebook_accel.comm.rng",
@@ -111,6 +115,7 @@ __all__ = [
     "debug_launcher",
     "disk_offload",
     "dispatch_model",
+    "estimate_memory",
     "find_executable_batch_size",
     "infer_auto_device_map",
     "init_empty_weights",
@@ -123,6 +128,7 @@ __all__ = [
     "notebook_launcher",
     "reset_state",
     "set_seed",
+    "show_device_map",
     "shutdown",
     "skip_first_batches",
     "synchronize_rng_states",

@@ -12,6 +12,7 @@ from notebook_accel.cli import options
 COMMANDS = {
     "config": "notebook_accel.cli.config",
     "env": "notebook_accel.cli.env",
+    "estimate-memory": "notebook_accel.cli.estimate_memory",
     "launch": "notebook_accel.cli.launch",
     "merge-weights": "notebook_accel.cli.merge_weights",
     "test": "notebook_accel.cli.sanity",
@@ -19,6 +20,7 @@ COMMANDS = {
 _HELP = {
     "config": "Make, show or change the saved configuration.",
     "env": "Show versions, devices and the configuration, for bug reports.",
+    "estimate-memory": "Show what a model needs to be run and trained, and what of that fits here.",
     "launch": "Run a script on every device.",
     "merge-weights": "Make one file of weights from a sharded checkpoint.",
     "test": "Check that processes, data and training work here.",
@@ -58,6 +60,11 @@ def config_main() -> None:
 def env_main() -> None:
     """`notebook-accel-env`."""
     _one("env")
+
+
+def estimate_memory_main() -> None:
+    """`notebook-accel-estimate-memory`."""
+    _one("estimate-memory")
 
 
 def launch_main() -> None:
