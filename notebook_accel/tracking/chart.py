@@ -111,7 +111,7 @@ def _curve(pieces: list[list[Stretch]], curve: Series, colour: str, x: Scale, y:
 
 def _legend(panel: Panel, colours: Mapping[str, str], width: float) -> list[str]:
     """The last value of each curve, in its colour, at the right end."""
-    parts = []
+    parts: list[str] = []
     for label, curve in panel.curves.items():
         value = "" if curve.last is None else text_of(curve.last)
         note = "" if curve.last is None or math.isfinite(curve.last) else " !"
