@@ -203,7 +203,7 @@ def _config_of(name: str, trust_remote_code: bool) -> Any:
         return transformers.AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{name!r} holds no weights here, and its configuration could not be had, here or from the Hugging Face Hub "
+            f"{name!r} holds no weights here, and its configuration could not be had, here or from the Hub "
             f"({str(error).splitlines()[0]}). Give the folder of a checkpoint, or a name such as 'org/model'."
         ) from error
 

@@ -110,7 +110,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
         assert [line.split()[1] for line in done.output.splitlines() if line.startswith("run")] == ["float32", "int8"]
     assert "fsdp full_shard     3" in done.output
-    wrong = CliRunner().invoke(main, ["estimate_memory", str(path), "--dtypes", "float12"])
+    wrong = CliRunner().invoke(main, ["estimate-memory", str(path), "--dtypes", "float12"])
     assert wrong.exit_code == 1
     assert "float12" in wrong.output
 
