@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from notebook_accel.accelerator import not_yet, parts
 from notebook_accel.accelerator.accumulation import MicroStep
+from notebook_accel.accelerator.checking import Checking
 from notebook_accel.accelerator.handlers import HandlerViews
 from notebook_accel.accelerator.kinds import DistributedType
 from notebook_accel.accelerator.loading import Loading
@@ -26,13 +27,13 @@ from notebook_accel.accelerator.tracking import Tracking
 from notebook_accel.accelerator.wrapped import AcceleratedOptimizer, AcceleratedScheduler
 from notebook_accel.checkpoint.save import save
 from notebook_accel.comm import collectives
-from notebook_accel.comm.process import Process
-from notebook_accel.errors import ArgumentTypeError, ConfigError
+from notebook_accel.comm.process import leave_group
+from notebook_accel.errors import ArgumentTypeError
 from notebook_accel.precision.options import AutocastKwargs
 from notebook_accel.strategies.wrappers import trigger_sync
 
 
-class Accelerator(Loading, Ranks, HandlerViews, Persistence, Tracking, Profiling):
+class Accelerator(Loading, Ranks, HandlerViews, Persistence, Tracking, Profiling, Checking):
     """Runs one training loop on one device or on many: prepare the objects, and use `backward`.
 
     Names and order of the arguments are the peer's. An argument that is not built yet raises
@@ -77,16 +78,13 @@ class Accelerator(Loading, Ranks, HandlerViews, Persistence, Tracking, Profiling
         not_yet.refuse_arguments({name: given[name] for name in not_yet.ARGUMENTS})
         built = {name: given[name] for name in parts.ARGUMENTS}
         self._parts = parts.build(**built)
+        self.process = self._parts.process
         self._prepared = Prepared(self._parts)
         self._set_up_persistence(project_dir, project_config)
         self._set_up_tracking(log_with, self.project_dir)
         self.state = AcceleratorState(parts=self._parts)
         self.gradient_state = GradientState(accumulation=self._parts.accumulation)
         parts.mark(self._parts.process, self)
-
-    @property
-    def _process(self) -> Process:
-        return self._parts.process
 
     @property
     def distributed_type(self) -> DistributedType:
@@ -239,7 +237,7 @@ class Accelerator(Loading, Ranks, HandlerViews, Persistence, Tracking, Profiling
         return collectives.gather(tensor, process=self._process)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
-        """The "sum" or "mean" of the (nested) tensors of all ranks, times `scale`."""
+        """The "sum", "mean" or "max" of the (nested) tensors of all ranks, times `scale`."""
         return collectives.reduce(tensor, reduction, scale, process=self._process)
 
     def pad_across_processes(self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:
@@ -275,21 +273,22 @@ class Accelerator(Loading, Ranks, HandlerViews, Persistence, Tracking, Profiling
         """Close the trackers and part from the other ranks: the last thing that a script does."""
         self.wait_for_checkpoint()
         self._finish_tracking()
-        self._parts.strategy.teardown()
+        if "_parts" in vars(self):
+            self._parts.strategy.teardown()
+        else:
+            leave_group(self.process)
 
     def _retire(self) -> None:
-        # Without its parts every further use comes to __getattr__, at no cost while it lives.
+        # Without its parts every further use comes to __getattr__, at no cost while it lives. Where this rank stands
+        # it can still say.
         self._prepared.clear()
-        for name in ("_parts", "_prepared", "state", "gradient_state"):
+        for name in ("_parts", "_prepared"):
             vars(self).pop(name, None)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("_parts", "_prepared", "state", "gradient_state"):
-            raise ConfigError(
-                "this Accelerator is over: reset_state(), or _reset_state() of a state class, was called after it was "
-                "made. Create a new Accelerator, and prepare again."
-            )
-        raise not_yet.missing(name)
+        is_over = "_parts" not in vars(self)
+        # A property that finds no parts ends here too, by its own name.
+        raise not_yet.over() if is_over and (name[:1] == "_" or hasattr(type(self), name)) else not_yet.missing(name)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -31,6 +31,10 @@ class Loading:
         """How prepared loaders read and deal their batches."""
         return self._parts.loaders
 
+    @dataloader_config.setter
+    def dataloader_config(self, config: DataLoaderConfiguration) -> None:
+        self._parts.configure_loaders(config)
+
     @property
     def split_batches(self) -> bool:
         """Whether each batch of a loader is cut into one part for each rank."""
@@ -140,8 +144,8 @@ class Loading:
                 loader.even_batches = even and not self._parts.process.alone
             elif not self._parts.process.alone:
                 warnings.warn(
-                    f"`even_batches` of join_uneven_inputs does not change a loader that the main process reads for "
-                    f"all ranks ({type(loader).__name__}). Set it in DataLoaderConfiguration.",
+                    f"`even_batches` of join_uneven_inputs is only supported for map-style datasets that each rank "
+                    f"reads by itself; a {type(loader).__name__} stays as it is. Set it in DataLoaderConfiguration.",
                     stacklevel=4,
                 )
         try:

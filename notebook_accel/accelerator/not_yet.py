@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from notebook_accel.errors import NotYetError
+from notebook_accel.errors import ConfigError, NotYetError
 
 _ENGINE = "leave it out: the model trains with DistributedDataParallel"
 _MESH = "leave it out: all ranks are data parallel"
@@ -46,6 +46,19 @@ PROPERTIES: dict[str, str] = {
 
 class NotYetName(NotYetError, AttributeError):
     """A name that is not there yet; an AttributeError too, so that `hasattr` answers False."""
+
+
+class OverError(ConfigError, AttributeError):
+    """An `Accelerator` was used after its state was reset; an AttributeError too, as existing code expects."""
+
+
+def over() -> OverError:
+    """The error for using an `Accelerator` after a reset."""
+    return OverError(
+        "this Accelerator is over, its `AcceleratorState` object has no attribute left. This happens if "
+        "`AcceleratorState._reset_state()` (of any state class), or reset_state(), was called after it was made. "
+        "Create a new Accelerator, and prepare again."
+    )
 
 
 def refuse_arguments(given: Mapping[str, Any]) -> None:

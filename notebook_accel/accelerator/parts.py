@@ -62,6 +62,12 @@ class Parts:
     device_placement: bool = True
     step_scheduler_with_optimizer: bool = True
 
+    def configure_loaders(self, given: Any) -> None:
+        """Prepare loaders as `given` says from now on; those that are prepared stay as they are."""
+        options = _loaders(given, None, self.loaders.rng_types)
+        object.__setattr__(self, "loaders", options)
+        self.strategy.loaders = options
+
 
 def build(
     *,

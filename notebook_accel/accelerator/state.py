@@ -47,6 +47,10 @@ class PartialState(Ranks):
         """Whether shapes are compared before each collective also where that is not done anyway (nccl)."""
         return self._process.debug
 
+    @debug.setter
+    def debug(self, debug: bool) -> None:
+        self._process.attached[processes.DEBUG] = debug
+
     @property
     def fork_launched(self) -> bool:
         """Whether our launcher started this process."""

@@ -58,11 +58,11 @@ def gather_object(data: Any, *, process: Process | None = None) -> Any:
 
 
 def reduce(data: Any, reduction: str = "mean", scale: float = 1.0, *, process: Process | None = None) -> Any:
-    """The sum or mean over all ranks, times `scale`; "none" gives each rank its own data, times `scale`."""
+    """The sum, mean or max over all ranks, times `scale`; "none" gives each rank its own data, times `scale`."""
     process = _joined(process, "reduce")
     with _told(process):
-        if reduction not in ("sum", "mean", "none"):
-            raise ConfigError(f"`reduction={reduction!r}` cannot be: use 'sum', 'mean' or 'none'.")
+        if reduction not in ("sum", "mean", "max", "none"):
+            raise ConfigError(f"`reduction={reduction!r}` cannot be: use 'sum', 'mean', 'max' or 'none'.")
         tree.require_tensors(data, "reduce")
         tensors = tree.tensors(data)
     size = process.world_size if reduction == "mean" else 1
@@ -74,7 +74,7 @@ def reduce(data: Any, reduction: str = "mean", scale: float = 1.0, *, process: P
     if process.alone or reduction == "none":
         sums = [tensor.detach().clone() for tensor in tensors]
     else:
-        sums = _add(tensors, process, tree.layout(data))
+        sums = _reduced(tensors, process, tree.layout(data), largest=reduction == "max")
     return tree.with_tensors(data, [finish(tensor) for tensor in sums])
 
 
@@ -225,20 +225,21 @@ def _gathered(mine: torch.Tensor, process: Process, operation: str, layout: Any)
     return _rows(mine, process, operation) if heard is None or heard.rows is None else heard.rows
 
 
-def _add(tensors: list[torch.Tensor], process: Process, layout: Any) -> list[torch.Tensor]:
-    """For each tensor, the sum over all ranks; truth values are counted."""
+def _reduced(tensors: list[torch.Tensor], process: Process, layout: Any, *, largest: bool) -> list[torch.Tensor]:
+    """For each tensor, the sum (or what is largest) over all ranks; truth values are counted."""
     numbers = [tensor.detach().long() if tensor.dtype is torch.bool else tensor.detach() for tensor in tensors]
     heard = header.agree(process, "reduce", layout, packing.pack(numbers, _carrier(process)))
     if heard is not None and heard.rows is not None:
         shapes = [(process.world_size, *tensor.shape) for tensor in numbers]
         found = zip(packing.unpack_rows(heard.rows, numbers), shapes)
-        return [part.view(shape).sum(0, dtype=part.dtype) for part, shape in found]
+        rows = [part.view(shape) for part, shape in found]
+        return [row.amax(0) if largest else row.sum(0, dtype=row.dtype) for row in rows]
     sums: list[torch.Tensor | None] = [None] * len(numbers)
     for dtype in dict.fromkeys(tensor.dtype for tensor in numbers):
         places = [place for place, tensor in enumerate(numbers) if tensor.dtype is dtype]
         total = torch.cat([numbers[place].to(_carrier(process)).reshape(-1) for place in places])
         with _waiting(process, "reduce"):
-            dist.all_reduce(total, group=_payload(process))
+            dist.all_reduce(total, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM, group=_payload(process))
         for place, part in zip(places, total.split([numbers[place].numel() for place in places])):
             sums[place] = part.view(numbers[place].shape).to(numbers[place].device)
     return sums  # type: ignore[return-value]
@@ -247,7 +248,7 @@ def _add(tensors: list[torch.Tensor], process: Process, layout: Any) -> list[tor
 def _send(tensors: list[torch.Tensor], source: int, process: Process, layout: Any) -> list[torch.Tensor]:
     """For each tensor, that of rank `source`."""
     packed = packing.pack(tensors, _carrier(process))
-    heard = header.agree(process, "broadcast", (*layout, source), packed)
+    heard = header.agree(process, "broadcast", ("sent", (f"from rank {source}",), (layout,)), packed)
     if heard is not None and heard.rows is not None:
         packed = heard.rows[source]
     else:

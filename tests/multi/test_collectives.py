@@ -65,6 +65,30 @@ def test_sums_of_mixed_types() -> None:
     assert list(debug_launcher(run)) == [([[3.0, 1.0], 3, [2, 1]], [[3.0, 1.0], 3.0, [2.0, 1.0]])] * 2
 
 
+def test_what_is_largest() -> None:
+    def run() -> list[Any]:
+        accelerator = Accelerator()
+        rank = accelerator.process_index
+        found = accelerator.reduce([torch.tensor([1.5, -rank]), torch.tensor([rank == 1])], "max", scale=2.0)
+        large = accelerator.reduce(torch.arange(1 << 20) * (1 - 2 * rank), "max")
+        return [*(part.tolist() for part in found), int(large[3]), int(large[-1])]
+
+    assert list(debug_launcher(run)) == [[[3.0, 0.0], [2.0], 3, (1 << 20) - 1]] * 2
+
+
+def test_sending_different_data_is_named() -> None:
+    def run() -> str:
+        accelerator = Accelerator()
+        width = accelerator.process_index + 1
+        with pytest.raises(CommError) as error:
+            collectives.broadcast({"rows": torch.zeros(2, width)}, 1)
+        return str(error.value)
+
+    for text in debug_launcher(run):
+        assert "the ranks called broadcast with different data" in text
+        assert "rank 0: broadcast of sent(from rank 1: dict(rows: float32[2, 1]))" in text
+
+
 def test_objects_of_every_kind() -> None:
     def run() -> Any:
         accelerator = Accelerator()
@@ -106,7 +130,7 @@ def test_ranks_that_differ_all_get_the_same_exception() -> None:
             "keys": lambda: accelerator.gather([{"a": torch.zeros(1)}, {"b": torch.zeros(1)}][rank]),
             "operation": lambda: [lambda: accelerator.gather(torch.zeros(2)), accelerator.wait_for_everyone][rank](),
             "wrong argument": lambda: accelerator.gather([torch.zeros(2), "text"][rank]),
-            "wrong reduction": lambda: accelerator.reduce(torch.zeros(2), ["sum", "max"][rank]),
+            "wrong reduction": lambda: accelerator.reduce(torch.zeros(2), ["sum", "median"][rank]),
             "does not travel": lambda: collectives.gather_object([1, (number for number in ())][rank]),
         }
         found = [outcome(call) for call in calls.values()]
@@ -125,7 +149,7 @@ def test_ranks_that_differ_all_get_the_same_exception() -> None:
             r"dict\(a: .*\n.*dict\(b: ",
             r"different operations:\n  rank 0: gather of float32\[2\], .*\n  rank 1: wait_for_everyone, .*same order",
             r"ArgumentTypeError: gather takes tensors.*str",
-            r"ConfigError: `reduction='max'`",
+            r"ConfigError: `reduction='median'`",
             r"TypeError: cannot pickle 'generator' object",
         ),
     ):

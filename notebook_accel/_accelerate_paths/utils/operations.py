@@ -25,6 +25,7 @@ from notebook_accel.comm.tree import pad_input_tensors as pad_input_tensors
 from notebook_accel.comm.tree import recursively_apply as recursively_apply
 from notebook_accel.comm.tree import send_to_device as send_to_device
 from notebook_accel.comm.tree import slice_tensors as slice_tensors
+from notebook_accel.errors import CommError as DistributedOperationException  # noqa: F401
 from notebook_accel.precision.mixing import ConvertOutputsToFp32 as ConvertOutputsToFp32
 from notebook_accel.precision.mixing import convert_outputs_to_fp32 as convert_outputs_to_fp32
 

@@ -19,6 +19,7 @@ from notebook_accel.accelerator import (
     AcceleratedScheduler,
     Accelerator,
     AcceleratorState,
+    DataLoaderConfiguration,
     DistributedType,
     GradientState,
     PartialState,
@@ -234,3 +235,24 @@ def test_partial_state() -> None:
 def test_a_main_process_that_fails_lets_the_others_go_on() -> None:
     with pytest.raises(ZeroDivisionError), Accelerator().main_process_first():
         _ = 1 / 0
+
+
+def test_loaders_may_be_configured_later() -> None:
+    accelerator = Accelerator(cpu=True, rng_types=["torch"])
+    before = accelerator.dataloader_config
+    accelerator.dataloader_config = DataLoaderConfiguration(split_batches=True)
+    assert accelerator.split_batches
+    assert accelerator.rng_types == ["torch"]
+    accelerator.dataloader_config = before
+    assert not accelerator.split_batches
+    with pytest.raises(ConfigError, match="must be a DataLoaderConfiguration"):
+        accelerator.dataloader_config = {"split_batches": True}  # type: ignore[assignment]
+
+
+def test_comparing_can_be_switched_on_by_hand() -> None:
+    state = PartialState(cpu=True)
+    assert state.debug is False
+    state.debug = True
+    assert PartialState().debug
+    state.debug = False
+    assert not PartialState().debug

@@ -154,9 +154,20 @@ def test_an_accelerator_that_is_over_says_so(reset: Any) -> None:
     model = accelerator.prepare(torch.nn.Linear(1, 1))
     alive = weakref.ref(model)
     reset()
-    for use in (lambda: accelerator.backward(torch.ones(())), lambda: accelerator.device, lambda: accelerator.state):
-        with pytest.raises(ConfigError, match=r"is over.*Create a new Accelerator"):
+    uses = (
+        lambda: accelerator.backward(torch.ones(())),
+        lambda: accelerator.prepare(torch.nn.Linear(1, 1)),
+        lambda: accelerator._models,
+    )
+    for use in (*uses, lambda: accelerator.sync_gradients):
+        with pytest.raises(ConfigError, match=r"is over.*Create a new Accelerator") as caught:
             use()
+        assert isinstance(caught.value, AttributeError)  # existing code waits for that
+        assert "`AcceleratorState` object has no attribute" in str(caught.value)
+    with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
+        accelerator.no_such_name  # noqa: B018
+    assert (accelerator.process_index, accelerator.is_main_process) == (0, True)  # where it stands has not changed
+    accelerator.end_training()
     assert "over" in repr(accelerator)
     del model
     assert alive() is None

@@ -1,0 +1,5 @@
+"""`accelerate.test_utils.testing`."""
+
+from notebook_accel.testing.regression import are_the_same_tensors as are_the_same_tensors
+from notebook_accel.testing.regression import assert_exception as assert_exception
+from notebook_accel.testing.regression import torch_device as torch_device
