@@ -153,7 +153,12 @@ def _notebook(tracker: PlotTracker) -> Show | None:
         if (alive := reference()) is not None:
             alive.draw()
 
-    found.events.register("post_execute", draw)
+    def after_cell() -> None:
+        draw()
+        if reference() is None:
+            found.events.unregister("post_execute", after_cell)
+
+    found.events.register("post_execute", after_cell)
     if here.rank() is not None:
         calls.at_end(draw)
     if kernel_shell() is not None:
