@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from notebook_accel.bigmodel.estimate import estimate_memory
     from notebook_accel.bigmodel.load import load_checkpoint_in_model
     from notebook_accel.bigmodel.meta import init_empty_weights, init_on_device
+    from notebook_accel.bigmodel.pipeline import prepare_pippy
     from notebook_accel.bigmodel.plan import infer_auto_device_map
     from notebook_accel.bigmodel.show import show_device_map
     from notebook_accel.checkpoint.options import ProjectConfiguration
@@ -84,6 +85,7 @@ _HOMES = {
     "load_checkpoint_in_model": "notebook_accel.bigmodel.load",
     "load_ipython_extension": "notebook_accel.magics",
     "notebook_launcher": "notebook_accel.launch",
+    "prepare_pippy": "notebook_accel.bigmodel.pipeline",
     "reset_state": "notebook_accel.accelerator",
     "set_seed": "notebook_accel.comm.rng",
     "show_device_map": "notebook_accel.bigmodel.show",
@@ -126,6 +128,7 @@ __all__ = [
     "load_checkpoint_in_model",
     "load_ipython_extension",
     "notebook_launcher",
+    "prepare_pippy",
     "reset_state",
     "set_seed",
     "show_device_map",

@@ -12,7 +12,6 @@ _MESH = "leave it out: all ranks are data parallel"
 _BIG = "load the model on one device"
 _STARTING = "start ranks with notebook_launcher(), or scripts with `notebook-accel launch`"
 _EIGHT = 'use mixed_precision="fp8", which trains with torchao'
-_PIPELINE = "use torch.distributed.pipelining"
 
 _BY_HINT: tuple[tuple[str, str], ...] = (
     (
@@ -48,7 +47,6 @@ _BY_HINT: tuple[tuple[str, str], ...] = (
         prepare_sagemager_args_inputs prepare_simple_launcher_cmd_env prepare_tpu install_xla
         """,
     ),
-    (_PIPELINE, "prepare_pippy"),
     (_EIGHT, "apply_fp8_autowrap contextual_fp8_autocast convert_model deepspeed_required"),
     ("make padded tensors of nested ones with torch.nested.to_padded_tensor()", "CannotPadNestedTensorWarning"),
 )
