@@ -13,7 +13,8 @@ from IPython.core.error import UsageError
 from notebook_accel.config import load
 from notebook_accel.config.flags import FLAGS
 from notebook_accel.config.values import from_text
-from notebook_accel.magics import errors
+from notebook_accel.magics import board, errors
+from notebook_accel.magics.board import Board
 from notebook_accel.magics.every import EveryCell
 from notebook_accel.magics.parsing import Parser, parse
 from notebook_accel.pool import ranges
@@ -29,12 +30,14 @@ class Place:
 
     shell: Any
     every_cell: EveryCell
+    boards: list[Board]
+    """The view of the session that is live, if there is one."""
 
 
 _Action = Callable[[Place, argparse.Namespace], None]
 
 
-def run(shell: Any, line: str, every_cell: EveryCell) -> None:
+def run(place: Place, line: str) -> None:
     """Do what the line after `%accel` says."""
     __tracebackhide__ = True
     asked = parse(PARSER, line)
@@ -43,8 +46,8 @@ def run(shell: Any, line: str, every_cell: EveryCell) -> None:
     if asked.action is None:
         PARSER.print_help()
         return
-    with errors.native(shell):
-        ACTIONS[asked.action](Place(shell, every_cell), asked)
+    with errors.native(place.shell):
+        ACTIONS[asked.action](place, asked)
 
 
 def start(place: Place, asked: argparse.Namespace) -> None:
@@ -68,8 +71,12 @@ def start(place: Place, asked: argparse.Namespace) -> None:
 
 
 def status(place: Place, asked: argparse.Namespace) -> None:
-    """What each rank does."""
-    print(registry.required().status())
+    """What each rank does: a view that stays up to date; text where there is no notebook."""
+    session = registry.required()
+    if asked.text or not hasattr(place.shell, "kernel"):
+        print(session.status())
+        return
+    place.boards[:] = [board.show(session, *place.boards)]
 
 
 def where(place: Place, asked: argparse.Namespace) -> None:
@@ -160,7 +167,8 @@ def make_parser() -> Parser:
         return found
 
     _add_options(add("start", "Start a session: %accel start -n 4."))
-    add("status", "What each rank does, its memory, and its last collective; also while they are busy.")
+    one = add("status", "What each rank does, its memory and last collective; it stays up to date while they are busy.")
+    one.add_argument("--text", action="store_true", help="As text, of this moment.")
     add("where", "Who waits for whom, and the line that each rank is in.")
     one = add("logs", "The last lines that a rank, or all of them, wrote.")
     one.add_argument("rank", nargs="?", help="Of this rank alone.")

@@ -7,6 +7,7 @@ from typing import Any
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 
 from notebook_accel.magics import accel, cells
+from notebook_accel.magics.accel import Place
 from notebook_accel.magics.every import EveryCell
 from notebook_accel.magics.hints import Hints
 
@@ -19,8 +20,8 @@ class SessionMagics(Magics):
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
-        self.every_cell = EveryCell(shell)
-        self.hints = Hints(shell, lambda: self.every_cell.on)
+        self.place = Place(shell, EveryCell(shell), [])
+        self.hints = Hints(shell, lambda: self.place.every_cell.on)
 
     @cell_magic
     def ranks(self, line: str, cell: str) -> None:
@@ -29,10 +30,10 @@ class SessionMagics(Magics):
         cells.run(self.shell, line, cell)
 
     @line_magic
-    def accel(self, line: str) -> Any:
+    def accel(self, line: str) -> None:
         """Start and manage the session that `%%ranks` runs cells on. `%accel --help` tells more."""
         __tracebackhide__ = True
-        return accel.run(self.shell, line, self.every_cell)
+        accel.run(self.place, line)
 
 
 def load(shell: Any) -> None:
@@ -49,6 +50,8 @@ def unload(shell: Any) -> None:
     if magics is None:
         return
     magics.hints.remove()
-    magics.every_cell.switch(False)
+    magics.place.every_cell.switch(False)
+    for board in magics.place.boards:
+        board.stop()
     for kind, name in _NAMES.items():
         shell.magics_manager.magics[kind].pop(name, None)

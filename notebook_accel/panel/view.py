@@ -9,6 +9,7 @@ import ipywidgets as widgets
 
 from notebook_accel.config import fields
 from notebook_accel.config.schema import OPTIONS
+from notebook_accel.display.clicks import deliver_early
 from notebook_accel.panel import controls, render
 from notebook_accel.panel.controls import Control
 from notebook_accel.panel.form import Form
@@ -125,14 +126,3 @@ def _buttons(actions: dict[str, Callable[..., None]]) -> dict[str, Any]:
         made[name].on_click(lambda _, action=actions[name]: action())
     deliver_early(made["stop"])
     return made
-
-
-def deliver_early(button: Any) -> None:
-    """Have clicks come while a cell runs, where the kernel can.
-
-    ipykernel 7.4 answers a click on the shell that made the button, which a running cell holds; a page that sent the
-    click on another one is answered there if the button says so. Older 7.x do so anyway, 6.x has no second shell.
-    """
-    comm: Any = getattr(button, "comm", None)
-    if hasattr(comm, "_reply_subshell_for"):
-        comm._reply_subshell_for = lambda data, default: default

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from notebook_accel.pool.events import Spot
+from notebook_accel.session import status_view
 
 State = Literal["idle", "busy", "dead", "no answer"]
 
@@ -57,15 +58,11 @@ class SessionStatus:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        return status_view.render(self)
+
 
 def _row(status: RankStatus) -> tuple[str, str, str, str, str, str]:
-    memory = f"{status.memory / 2**20:.0f} MB"
-    if status.device_memory is not None:
-        memory += f" + {status.device_memory / 2**20:.0f} MB GPU"
-    collective = ""
-    if status.collective is not None:
-        how = "waiting" if status.collective["waiting"] else "done"
-        collective = f"{status.collective['name']} {status.collective['count']}, {how}"
-    doing = status.ending or " · ".join(filter(None, [status.task, status.line]))
     seconds = f"{status.seconds:.0f}" if status.state == "busy" else ""
-    return str(status.rank), status.state, seconds, memory if status.memory else "", collective, doing
+    texts = (status_view.memory(status), status_view.collective(status), status_view.doing(status))
+    return (str(status.rank), status.state, seconds, *texts)
