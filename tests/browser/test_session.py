@@ -18,7 +18,7 @@ PICTURES = Path(os.environ.get("PANEL_PICTURES", Path(__file__).resolve().parent
 CELLS = (
     "%load_ext notebook_accel\n%accel start -n 3 --cpu",
     "%accel status",
-    "%%ranks\nimport torch, torch.distributed as dist, time\nprint('ready')\nmine = torch.full((2,), float(rank))\nmine",
+    "%%ranks\nimport torch, torch.distributed as dist, time\nprint('ready')\nmine = torch.ones(2) * rank\nmine",
     "%%ranks\nfor step in range(600):\n    if rank or step < 3:\n        dist.all_reduce(mine)\n    time.sleep(0.2)",
     "%%ranks\ntotal = torch.ones(1)\ndist.all_reduce(total)\ntotal.item(), len(mine)",
     "%%ranks 1\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
