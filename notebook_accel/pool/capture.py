@@ -82,8 +82,8 @@ def _no_breakpoint(*args: Any, **kwargs: Any) -> NoReturn:
 def _refuse(what: str) -> NoReturn:
     rank, world_size = here.rank() or (0, 1)
     error = NoInputError(
-        f"{what} was called in rank {rank} of {world_size}, which has no keyboard. Ask in the notebook and pass the "
-        "answer in `args`, or launch with num_processes=1, which runs in the notebook itself."
+        f"{what} was called in a rank, which has no keyboard. Ask in the notebook and pass the answer on (in `args`, "
+        "or by push), or launch with num_processes=1, which runs in the notebook itself."
     )
     error.rank, error.world_size = rank, world_size
     raise error

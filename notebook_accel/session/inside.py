@@ -51,14 +51,14 @@ def variables() -> dict[str, Any]:
     return vars(sys.modules["__main__"])
 
 
-def assign(values: Mapping[str, Any]) -> None:
+def assign(**values: Any) -> None:
     """Set variables."""
     variables().update(values)
 
 
-def assign_part(name: str, parts: Mapping[int, Any]) -> None:
-    """Set a variable to the part for this rank."""
-    variables()[name] = parts[variables()["rank"]]
+def assign_one(name: str, value: Any) -> None:
+    """Set a variable."""
+    variables()[name] = value
 
 
 def evaluate(expressions: Iterable[str]) -> list[Any]:

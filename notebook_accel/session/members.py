@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from notebook_accel.errors import ArgumentTypeError, ConfigError
+from notebook_accel.errors import ArgumentTypeError, CannotTravelError, ConfigError
 from notebook_accel.pool import preflight
 from notebook_accel.pool.pending import RankResults
+from notebook_accel.pool.serialize import Packed
 from notebook_accel.session import inside, parts, select, source
 
 if TYPE_CHECKING:
@@ -84,14 +85,16 @@ class Members:
         name = getattr(function, "__name__", None) or type(function).__name__
         if not callable(function):
             raise ArgumentTypeError(f"`function` is a {name}, which cannot be called.")
-        return self._call(name, inside.call, (function, args, kwargs), ranks, wait, timeout, output)
+        chosen = select.ranks(ranks, self.ranks)
+        return self._session._run_call(name, _pack(function, args, kwargs), chosen, wait, timeout, output)
 
     def push(self, values: Mapping[str, Any] | None = None, /, *, ranks: Any = None, **named: Any) -> None:
         """Set variables of the ranks; large tensors and arrays are not copied until a rank writes to them."""
         assigned = {**(values or {}), **named}
         for name in assigned:
             _check_name(name)
-        self._call("push", inside.assign, (assigned,), ranks, output="quiet")
+        packed = preflight.pack(inside.assign, (), assigned)
+        self._session._run_call("push", packed, select.ranks(ranks, self.ranks), True, None, "quiet")
 
     def pull(self, names: str | Iterable[str], ranks: Any = None) -> RankResults:
         """The values of a variable (or expression) on each rank; of several names, a dictionary for each rank."""
@@ -108,7 +111,7 @@ class Members:
         chosen = select.ranks(ranks, self.ranks)
         pieces = dict(zip(chosen, parts.split(sequence, len(chosen))))
         for rank, piece in pieces.items():
-            self._call("scatter", inside.assign, ({name: piece},), [rank], output="quiet")
+            self._call("scatter", inside.assign_one, (name, piece), [rank], output="quiet")
 
     def gather(self, name: str, ranks: Any = None) -> Any:
         """The values of a variable on all ranks, put together in rank order: lists, arrays or tensors."""
@@ -161,6 +164,15 @@ class Members:
 
     def __repr__(self) -> str:
         return f"ranks {list(self.ranks)} of {self._session!r}"
+
+
+def _pack(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Packed:
+    """A call with the predefined names. Raises `CannotTravelError` in the words of the user's own call."""
+    try:
+        return preflight.pack(inside.call, (function, args, kwargs))
+    except CannotTravelError:
+        preflight.pack(function, args, kwargs).arena.close()
+        raise
 
 
 def _check_name(name: object) -> None:

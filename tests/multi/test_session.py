@@ -127,6 +127,30 @@ def notebook():
         del namespace[name]
 
 
+def test_what_cannot_travel_is_named_as_the_user_named_it(session):
+    lock = threading.Lock()
+    with pytest.raises(errors.CannotTravelError, match=r"^`lock`\['inner'\]: a _thread.lock cannot be sent"):
+        session.push(lock={"inner": lock})
+    with pytest.raises(errors.CannotTravelError, match=r"^`use` uses the outer variable `lock`: a _thread\.lock"):
+        session.call(_user_of(lock))
+    with pytest.raises(errors.CannotTravelError, match=r"^argument 1 of `args`: a _thread\.lock"):
+        session.call(print, lock)
+
+
+def _user_of(lock):
+    def use():
+        return lock
+
+    use.__module__ = "__main__"  # as one of a notebook, which travels by value
+    return use
+
+
+def test_what_asks_for_the_keyboard_is_told_once(session):
+    with pytest.raises(errors.NoInputError, match="no keyboard") as caught:
+        session.run("input('name? ')")
+    assert caught.value.ranks == (0, 1)
+
+
 def test_calls_see_what_the_ranks_have(session, notebook):
     exec("def scaled(value, more=0): return value * scale + more", notebook)
     session.run("scale = 100 * (rank + 1)")
