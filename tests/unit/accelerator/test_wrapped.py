@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -159,3 +161,54 @@ def test_settings_of_accumulation() -> None:
         Accumulation.of(2, plugin, Progress())
     with pytest.raises(ConfigError, match=r"is a builtins\.int"):
         Accumulation.of(1, 3, Progress())
+
+
+Made = Callable[[torch.optim.Optimizer], Any]
+SCHEDULERS: dict[str, Made] = {
+    "ChainedScheduler": lambda it: lr_scheduler.ChainedScheduler(
+        [lr_scheduler.ConstantLR(it), lr_scheduler.ExponentialLR(it, 0.9)]
+    ),
+    "ConstantLR": lambda it: lr_scheduler.ConstantLR(it, 0.5, 4),
+    "CosineAnnealingLR": lambda it: lr_scheduler.CosineAnnealingLR(it, 12),
+    "CosineAnnealingWarmRestarts": lambda it: lr_scheduler.CosineAnnealingWarmRestarts(it, 4),
+    "CyclicLR": lambda it: lr_scheduler.CyclicLR(it, 0.1, 1.0, 3),
+    "ExponentialLR": lambda it: lr_scheduler.ExponentialLR(it, 0.9),
+    "LambdaLR": lambda it: lr_scheduler.LambdaLR(it, lambda step: 1 / (1 + step)),
+    "LinearLR": lambda it: lr_scheduler.LinearLR(it, 0.1, 1.0, 6),
+    "MultiStepLR": lambda it: lr_scheduler.MultiStepLR(it, [2, 5]),
+    "MultiplicativeLR": lambda it: lr_scheduler.MultiplicativeLR(it, lambda step: 0.9),
+    "OneCycleLR": lambda it: lr_scheduler.OneCycleLR(it, 1.0, total_steps=13),
+    "PolynomialLR": lambda it: lr_scheduler.PolynomialLR(it, 12),
+    "SequentialLR": lambda it: lr_scheduler.SequentialLR(
+        it, [lr_scheduler.ConstantLR(it), lr_scheduler.StepLR(it, 2)], [5]
+    ),
+    "StepLR": lambda it: lr_scheduler.StepLR(it, 3, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_every_scheduler_of_torch_keeps_the_pace_of_one_process(name: str) -> None:
+    def made() -> tuple[torch.optim.Optimizer, Any]:
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 1.0, momentum=0.9)
+        return optimizer, SCHEDULERS[name](optimizer)
+
+    plain, alone = made()
+    inner, scheduler = made()
+    two = AcceleratedScheduler(scheduler, AcceleratedOptimizer(inner), num_processes=2)
+    rates: list[list[float]] = [[], []]
+    for _ in range(6):  # 12 steps of one process
+        for _ in range(2):
+            plain.step()
+            alone.step()
+        inner.step()
+        two.step()
+        rates[0].append(plain.param_groups[0]["lr"])
+        rates[1].append(inner.param_groups[0]["lr"])
+    assert rates[0] == pytest.approx(rates[1])
+    assert len(set(rates[0])) > 1
+
+
+def test_every_scheduler_has_a_case() -> None:
+    kinds = {kind.__name__ for kind in vars(lr_scheduler).values() if inspect.isclass(kind)}
+    known = {name for name in kinds if issubclass(getattr(lr_scheduler, name, object), lr_scheduler.LRScheduler)}
+    assert known - {"LRScheduler", "_LRScheduler", "ReduceLROnPlateau"} <= set(SCHEDULERS)  # a plateau has its own test
