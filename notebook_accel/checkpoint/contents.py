@@ -11,12 +11,14 @@ import json
 import os
 import pickle
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
 from notebook_accel.checkpoint.shards import without_shared
+from notebook_accel.checkpoint.threads import Threads
 from notebook_accel.errors import CheckpointError
 
 Pieces = list[memoryview]
@@ -202,6 +204,21 @@ def copies(obj: Any, copy: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         return made
 
     return _mapped(obj, own)
+
+
+def begin_owning(obj: Any, threads: Threads) -> tuple[Any, list[Future[Any]]]:
+    """`obj` with tensors in memory of their own, and the copying that must be done before they are looked at.
+
+    For what was mapped from a file.
+    """
+    begun: list[Future[Any]] = []
+
+    def copy(tensor: torch.Tensor) -> torch.Tensor:
+        made = torch.empty_like(tensor)  # not in the thread: memory that it gets is new, and slower than old
+        begun.append(threads.submit(made.copy_, tensor))
+        return made
+
+    return copies(obj, copy), begun
 
 
 def _mapped(obj: Any, own: Callable[[torch.Tensor], torch.Tensor]) -> Any:

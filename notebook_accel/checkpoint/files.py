@@ -93,6 +93,14 @@ def read_object(
         raise CheckpointError(f"{_called(file)} is damaged, or was not written by torch.save: {error!r}") from error
 
 
+def can_be_mapped(path: Path) -> bool:
+    """Whether what torch has written to `path` can be read in place: not so in the format before torch 1.6."""
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
 def _not_safe(file: Any, error: Exception, allowed: bool) -> CheckpointError:
     named = re.search(r"GLOBAL (\S+)|global:? (?:GLOBAL )?(\S+)|(?:class|function|type) (\S+)", str(error))
     if allowed or named is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 import torch
 
 from notebook_accel.checkpoint import files, names
-from notebook_accel.checkpoint.contents import Bytes, Content, Saved, Tensors
+from notebook_accel.checkpoint.contents import Bytes, Content, Saved, Tensors, begin_owning
 from notebook_accel.checkpoint.names import numbered
+from notebook_accel.checkpoint.threads import Threads
 from notebook_accel.comm import random_states
 from notebook_accel.errors import CheckpointError
 from notebook_accel.logging import get_logger
@@ -124,13 +126,19 @@ class Restoring:
     def all(self, models: list[Any], **how: Any) -> int:
         """Put everything back, weights into `models`; returns the step. `how` goes to their `load_state_dict`."""
         self.check()
-        for number, model in enumerate(models):
-            self._model(number, model, how)
         live = self.training
-        for name, owners in ((names.OPTIMIZER_NAME, live.optimizers), (names.SCHEDULER_NAME, live.schedulers)):
-            for number, owner in enumerate(owners):
-                path = self.folder / numbered(name, number, ".bin")
-                _put(owner.load_state_dict, self._read(path, device=self.device), path, owner)
+        with Threads() as threads:
+            paths = [self.folder / numbered(names.OPTIMIZER_NAME, n, ".bin") for n in range(len(live.optimizers))]
+            large = [self._begin_reading(path, threads) for path in paths]
+            for number, model in enumerate(models):
+                self._model(number, model, how)
+            for owner, path, (state, begun) in zip(live.optimizers, paths, large):
+                for future in begun:
+                    future.result()
+                _put(owner.load_state_dict, state, path, owner)
+        for number, scheduler in enumerate(live.schedulers):
+            path = self.folder / numbered(names.SCHEDULER_NAME, number, ".bin")
+            _put(scheduler.load_state_dict, self._read(path), path, scheduler)
         if live.scaler is not None:
             path = self.folder / names.SCALER_NAME
             _put(live.scaler.load_state_dict, self._read(path), path, live.scaler)
@@ -218,6 +226,12 @@ class Restoring:
     @property
     def _pickle(self) -> bool:
         return self.allow_pickle or self.options.get("weights_only") is False
+
+    def _begin_reading(self, path: Path, threads: Threads) -> tuple[Any, list[Future[Any]]]:
+        """What is in a large file, and the copying that must be done before it is looked at."""
+        if self.device != "cpu" or self._pickle or self.options or not files.can_be_mapped(path):
+            return self._read(path, device=self.device), []
+        return begin_owning(files.read_object(path, mmap=True), threads)
 
     def _read(self, path: Path, device: Any = "cpu") -> Any:
         how = {name: value for name, value in self.options.items() if name != "weights_only"}
