@@ -104,7 +104,7 @@ def on_main_process(function: Callable[..., Any]) -> Callable[..., Any]:
 def as_number(value: Any) -> Any:
     """A number as Python's own, also from a tensor or array with one element; anything else as it is."""
     shape = None if isinstance(value, (bool, int, float, str)) else getattr(value, "shape", None)
-    return value.item() if shape is not None and math.prod(shape) == 1 else value
+    return value.item() if shape is not None and hasattr(value, "item") and math.prod(shape) == 1 else value
 
 
 def as_table(columns: Any, data: Any) -> list[list[Any]]:

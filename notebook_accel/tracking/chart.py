@@ -6,17 +6,19 @@ Colours are such that it can be read on white and on black: front ends show it o
 from __future__ import annotations
 
 import html
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from notebook_accel.tracking.scale import Scale, marks, rounded_out, text_of
+from notebook_accel.tracking.scale import Scale, mark_text, marks, rounded_out, text_of
 from notebook_accel.tracking.series import Series, Stretch
 
 COLOURS = ("#3b82f6", "#f97316", "#10b981", "#a855f7", "#ef4444", "#06b6d4", "#ca8a04", "#ec4899")
 MOST_PANELS = 8
 _GREY, _WIDTH, _HEIGHT, _GAP, _HEAD = "#7d7d7d", 760, 250, 28, 30
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 40, 34  # around the axes of a panel
+_CHARACTER = 7.2  # about as wide as one of a title
 _STYLE = (
     ".t{font-weight:600;font-size:13px}.n{font-size:11px}.v{font-weight:600;font-size:12px}"
     "text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#7d7d7d}"
@@ -36,7 +38,8 @@ def group(series: Mapping[str, Series]) -> list[Panel]:
     panels: dict[str, Panel] = {}
     for name, curve in series.items():
         title, label = _title_and_label(name)
-        panels.setdefault(title, Panel(title)).curves[label] = curve
+        curves = panels.setdefault(title, Panel(title)).curves
+        curves[name if label in curves else label] = curve
     return list(panels.values())
 
 
@@ -69,8 +72,9 @@ def _panel(panel: Panel, width: float) -> list[str]:
     colours = dict(zip(panel.curves, COLOURS * (len(panel.curves) // len(COLOURS) + 1)))
     for label, curve in panel.curves.items():
         lines.extend(_curve(pieces[label], curve, colours[label], x, y, alone=len(pieces) == 1))
-    title = _text(panel.title, _LEFT - 6, 20, "v")
-    return [title, *_legend(panel, colours, width), *lines]
+    title = _shortened(panel.title, int(width / 2 / _CHARACTER))
+    room = int((width - _LEFT - _RIGHT) / _CHARACTER) - len(title) - 2
+    return [_text(title, _LEFT - 6, 20, "v"), *_legend(panel, colours, width, room), *lines]
 
 
 def _axes(stretches: Sequence[Stretch], width: float) -> tuple[Scale, Scale, list[str]]:
@@ -84,9 +88,10 @@ def _axes(stretches: Sequence[Stretch], width: float) -> tuple[Scale, Scale, lis
     lines = []
     for value in marks(low, high, distance):
         lines.append(f'<path d="M{_LEFT} {y(value):.1f}H{x.end:.1f}" stroke="{_GREY}" stroke-opacity=".22"/>')
-        lines.append(_text(text_of(value), _LEFT - 7, y(value) + 4, "n", "end"))
-    for value in marks(x.low, x.high, max(1.0, rounded_out(x.low, x.high, 7)[2])):
-        lines.append(_text(text_of(value), x(value), _HEIGHT - _BOTTOM + 17, "n", "middle"))
+        lines.append(_text(mark_text(value, distance), _LEFT - 7, y(value) + 4, "n", "end"))
+    step = max(1.0, rounded_out(x.low, x.high, 7)[2])
+    for value in marks(x.low, x.high, step):
+        lines.append(_text(mark_text(value, step), x(value), _HEIGHT - _BOTTOM + 17, "n", "middle"))
     return x, y, lines
 
 
@@ -109,15 +114,28 @@ def _curve(pieces: list[list[Stretch]], curve: Series, colour: str, x: Scale, y:
     return parts
 
 
-def _legend(panel: Panel, colours: Mapping[str, str], width: float) -> list[str]:
-    """The last value of each curve, in its colour, at the right end."""
-    parts: list[str] = []
-    for label, curve in panel.curves.items():
-        value = "" if curve.last is None else text_of(curve.last)
-        note = "" if curve.last is None or math.isfinite(curve.last) else " !"
-        text = html.escape(f"{label} {value}{note}".strip())
-        parts.append(f'<tspan fill="{colours[label]}" dx="{10 if parts else 0}">{text}</tspan>')
-    return [f'<text class="v" x="{width - _RIGHT:.0f}" y="20" text-anchor="end">{"".join(parts)}</text>']
+def _legend(panel: Panel, colours: Mapping[str, str], width: float, room: int) -> list[str]:
+    """The last value of each curve, in its colour, at the right end; only names where `room` characters are too few."""
+    texts = {label: f"{label} {_last(curve)}".strip() for label, curve in panel.curves.items()}
+    if sum(map(len, texts.values())) + 2 * len(texts) > room:
+        texts = {label: _shortened(label, max(3, room // len(texts) - 2)) for label in texts}
+    ends = itertools.accumulate(len(text) + 2 for text in texts.values())
+    spans = [
+        f'<tspan fill="{colours[label]}" dx="{0 if end == len(text) + 2 else 10}">{html.escape(text)}</tspan>'
+        for (label, text), end in zip(texts.items(), ends)
+        if end <= max(room, len(text) + 2)
+    ]
+    return [f'<text class="v" x="{width - _RIGHT:.0f}" y="20" text-anchor="end">{"".join(spans)}</text>']
+
+
+def _last(curve: Series) -> str:
+    if curve.last is None:
+        return ""
+    return text_of(curve.last) if math.isfinite(curve.last) else f"{curve.last} !"
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _text(text: str, x: float, y: float, kind: str, anchor: str = "start") -> str:

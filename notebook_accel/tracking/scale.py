@@ -48,6 +48,13 @@ def text_of(value: float) -> str:
     return f"{value:,.0f}" if size >= 1000 else f"{value:.4g}"
 
 
+def mark_text(value: float, distance: float) -> str:
+    """A number at the edge, with as many decimals as tell it from its neighbours at this distance."""
+    decimals = max(0, -math.floor(math.log10(distance) + 1e-9))
+    plain = f"{value:,.{decimals}f}"
+    return plain if len(plain) <= 7 else text_of(value)
+
+
 def _round_distance(least: float) -> float:
     """The next number of the kind 1, 2, 5, 10, 20, … from `least` on."""
     power: float = 10.0 ** math.floor(math.log10(least))

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 MOST = 500
 """Stretches that are kept, at most: about as many as a picture has room for."""
 
+LARGEST = 1e150
+"""What is larger has no place in a picture, like what is not finite."""
+
 
 @dataclass
 class Stretch:
@@ -59,7 +62,7 @@ class Series:
         """The stretches, in pieces between values that are not finite, where the curve has a gap."""
         found: list[list[Stretch]] = [[]]
         for stretch in self.stretches:
-            if math.isfinite(stretch.mean):
+            if math.isfinite(stretch.mean) and max(-stretch.low, stretch.high) < LARGEST:
                 found[-1].append(stretch)
             elif found[-1]:
                 found.append([])

@@ -16,7 +16,7 @@ from notebook_accel.comm import process as processes
 from notebook_accel.comm.process import Process
 from notebook_accel.tracking import PlotTracker, chart
 from notebook_accel.tracking.plot import INTERVAL_SECONDS
-from notebook_accel.tracking.scale import Scale, marks, rounded_out, text_of
+from notebook_accel.tracking.scale import Scale, mark_text, marks, rounded_out, text_of
 from notebook_accel.tracking.series import MOST, Series
 
 
@@ -45,7 +45,8 @@ class Notebook:
 
 def texts(picture: str) -> list[str]:
     """All texts of a picture, which must be well-formed."""
-    return [text for item in ET.fromstring(picture).iter() for text in [(item.text or "").strip()] if text]
+    found = [item for item in ET.fromstring(picture).iter() if not item.tag.endswith("style")]
+    return [text for item in found for text in [(item.text or "").strip()] if text]
 
 
 def paths(picture: str) -> list[str]:
@@ -69,7 +70,7 @@ def test_a_curve_keeps_a_bounded_number_of_points() -> None:
 
 def test_what_is_not_finite_is_a_gap() -> None:
     curve = Series()
-    for step, value in enumerate([1.0, 2.0, math.nan, math.inf, 3.0]):
+    for step, value in enumerate([1.0, 2.0, math.nan, math.inf, 3.0, -1e300, 1e300]):
         curve.add(step, value)
     assert [[item.step for item in piece] for piece in curve.pieces()] == [[0, 1], [4]]
 
@@ -87,6 +88,14 @@ def test_round_numbers() -> None:
     )
 
 
+def test_marks_can_be_told_apart() -> None:
+    assert [mark_text(value, 0.2) for value in (0, 0.2, 1)] == ["0.0", "0.2", "1.0"]
+    assert [mark_text(value, 0.0002) for value in (1.0002, 1.0004)] == ["1.0002", "1.0004"]
+    assert [mark_text(value, 50) for value in (0, 1250)] == ["0", "1,250"]
+    assert [mark_text(value, 5e5) for value in (1.5e6, 2e6)] == ["1.5M", "2M"]
+    assert mark_text(2e-6, 1e-6) == "2e-06"
+
+
 def test_curves_of_one_thing_share_a_panel() -> None:
     names = ["train/loss", "val/loss", "eval_loss", "train_accuracy", "lr", "learning_rate", "a/b/c"]
     panels = chart.group({name: Series() for name in names})
@@ -97,6 +106,17 @@ def test_curves_of_one_thing_share_a_panel() -> None:
         ("learning_rate", [""]),
         ("c", ["a/b"]),
     ]
+
+
+def test_names_that_would_meet_stay_apart_and_long_ones_fit() -> None:
+    panels = chart.group({name: Series() for name in ("train/loss", "train_loss")})
+    assert [list(panel.curves) for panel in panels] == [["train", "train_loss"]]
+    tracker = Notebook().tracker()
+    tracker.log({f"a_rather_long_name_of_layer_{number}/norm_of_its_gradients": 0.123456 for number in range(6)})
+    tracker.log({"another": 1.0})
+    found = texts(tracker.picture())
+    assert max(len(text) for text in found) < 30
+    assert "norm_of_its_gradients" in found
 
 
 def test_the_picture_goes_where_the_values_are() -> None:
