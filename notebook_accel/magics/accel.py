@@ -18,6 +18,7 @@ from notebook_accel.magics.board import Board
 from notebook_accel.magics.every import EveryCell
 from notebook_accel.magics.parsing import Parser, parse
 from notebook_accel.pool import ranges
+from notebook_accel.session import export as commands
 from notebook_accel.session import registry
 from notebook_accel.session.session import Session
 
@@ -137,6 +138,13 @@ def pull(place: Place, asked: argparse.Namespace) -> None:
         print(f"{name} = {values!r}" if one is None else f"{name} is that of rank {one}.")
 
 
+def export(place: Place, asked: argparse.Namespace) -> None:
+    """The cells as a script."""
+    session = registry.required()
+    path = commands.write(session, asked.file, asked.overwrite)
+    print(f"Wrote {path}. To run it:\n  {commands.command(session, asked.file)}")
+
+
 def every_cell(place: Place, asked: argparse.Namespace) -> None:
     """Have cells without a magic run on the ranks, or in the kernel again."""
     if asked.switch == "on":
@@ -153,7 +161,7 @@ def _place_of(name: str) -> str:
 
 ACTIONS: dict[str, _Action] = {
     action.__name__.replace("_", "-"): action
-    for action in (start, status, where, logs, interrupt, restart, stop, push, pull, every_cell)
+    for action in (start, status, where, logs, interrupt, restart, stop, push, pull, export, every_cell)
 }
 
 
@@ -184,6 +192,9 @@ def make_parser() -> Parser:
     one = add("pull", "Copy variables of the ranks to the notebook: the values by rank, or those of one.")
     one.add_argument("names", nargs="+", metavar="NAME")
     one.add_argument("--rank", metavar="RANK", help="The plain value of this rank.")
+    one = add("export", "Write the cells that were run as a script that can be launched.")
+    one.add_argument("file", metavar="FILE")
+    one.add_argument("--overwrite", action="store_true", help="Replace the file if there is one.")
     one = add("every-cell", "Run every cell on all ranks, or only those headed %%ranks. [off]")
     one.add_argument("switch", choices=("on", "off"))
     return parser
