@@ -133,15 +133,13 @@ def _micro_steps(given: int, plugin: Any) -> int:
 
 
 def _compiling(backend: Any, plugin: Any, config: RunConfig) -> TorchDynamoPlugin:
-    """What compiles models: the arguments, else the configuration. Raises `ConfigError` for both arguments."""
+    """What compiles models: the arguments, else the configuration, else the environment.
+
+    Raises `ConfigError` for both arguments.
+    """
     if plugin is None:
-        return TorchDynamoPlugin(
-            backend=config.dynamo_backend if backend is None else backend,
-            mode=config.dynamo_mode,
-            fullgraph=config.dynamo_use_fullgraph,
-            dynamic=config.dynamo_use_dynamic or None,
-            use_regional_compilation=config.dynamo_use_regional_compilation,
-        )
+        given = {"backend": backend} if backend is not None else {}
+        return TorchDynamoPlugin(**{**_said_of_compiling(config), **given})
     if not isinstance(plugin, TorchDynamoPlugin):
         raise ArgumentTypeError(
             f"`dynamo_plugin` is a {type(plugin).__module__}.{type(plugin).__name__}. Write "
@@ -150,6 +148,18 @@ def _compiling(backend: Any, plugin: Any, config: RunConfig) -> TorchDynamoPlugi
     if backend is not None:
         raise ConfigError("`dynamo_backend` and `dynamo_plugin` are both given. Give the plugin only.")
     return plugin
+
+
+def _said_of_compiling(config: RunConfig) -> dict[str, Any]:
+    """What the configuration says of it, by the fields of `TorchDynamoPlugin`."""
+    fields = {
+        "backend": "dynamo_backend",
+        "mode": "dynamo_mode",
+        "fullgraph": "dynamo_use_fullgraph",
+        "dynamic": "dynamo_use_dynamic",
+        "use_regional_compilation": "dynamo_use_regional_compilation",
+    }
+    return {field: getattr(config, name) for field, name in fields.items() if config.source(name).kind != "default"}
 
 
 def _loaders(given: Any, split_batches: bool | None, rng_types: Iterable[str] | None) -> LoaderOptions:

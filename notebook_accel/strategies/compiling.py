@@ -9,17 +9,16 @@ import torch
 from torch._dynamo import OptimizedModule
 
 from notebook_accel.comm.options import KwargsHandler
-from notebook_accel.config.load import resolve
+from notebook_accel.config import environ
 from notebook_accel.errors import ConfigError
 
-_OPTIONS = {
-    "backend": "dynamo_backend",
-    "mode": "dynamo_mode",
-    "fullgraph": "dynamo_use_fullgraph",
-    "dynamic": "dynamo_use_dynamic",
-    "use_regional_compilation": "dynamo_use_regional_compilation",
+_VARIABLES = {
+    "backend": "ACCELERATE_DYNAMO_BACKEND",
+    "mode": "ACCELERATE_DYNAMO_MODE",
+    "fullgraph": "ACCELERATE_DYNAMO_USE_FULLGRAPH",
+    "dynamic": "ACCELERATE_DYNAMO_USE_DYNAMIC",
+    "use_regional_compilation": "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION",
 }
-"""The fields, and the options that they come from."""
 
 
 @dataclass
@@ -42,10 +41,9 @@ class TorchDynamoPlugin(KwargsHandler):
     use_regional_compilation: bool | None = None
 
     def __post_init__(self) -> None:
-        said = resolve({})
-        for name, option in _OPTIONS.items():
-            if getattr(self, name) is None and said.source(option).kind != "default":
-                setattr(self, name, getattr(said, option))
+        for field, variable in _VARIABLES.items():
+            if getattr(self, field) is None and (text := environ.get(variable)):
+                setattr(self, field, text if field in ("backend", "mode") else environ.flag(variable))
         name = str(getattr(self.backend, "value", self.backend) or "no").lower()
         known = [] if name == "no" else torch._dynamo.list_backends(exclude_tags=())  # loads them: slow
         if name not in ("no", *known):
