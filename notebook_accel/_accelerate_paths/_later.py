@@ -9,7 +9,6 @@ from notebook_accel.errors import NotYetError
 
 _ENGINE = "leave it out: the model trains with DistributedDataParallel"
 _MESH = "leave it out: all ranks are data parallel"
-_BIG = "load the model on one device"
 _STARTING = "start ranks with notebook_launcher(), or scripts with `notebook-accel launch`"
 _EIGHT = 'use mixed_precision="fp8", which trains with torchao'
 
@@ -32,12 +31,6 @@ _BY_HINT: tuple[tuple[str, str], ...] = (
         _MESH,
         """
         ParallelismConfig TorchContextParallelConfig TorchTensorParallelConfig TorchTensorParallelPlugin
-        """,
-    ),
-    (
-        _BIG,
-        """
-        BnbQuantizationConfig has_4bit_bnb_layers load_and_quantize_model
         """,
     ),
     (

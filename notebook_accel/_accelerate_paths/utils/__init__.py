@@ -6,6 +6,7 @@ __getattr__, __dir__ = _table(
     __name__,
     {
         ".ao": "convert_model_to_fp8_ao filter_first_and_last_linear_layers has_ao_layers",
+        ".bnb": "has_4bit_bnb_layers load_and_quantize_model",
         ".constants": (
             "MITA_PROFILING_AVAILABLE_PYTORCH_VERSION MODEL_NAME OPTIMIZER_NAME RNG_STATE_NAME SAFE_MODEL_NAME "
             "SAFE_WEIGHTS_INDEX_NAME SAFE_WEIGHTS_NAME SAFE_WEIGHTS_PATTERN_NAME SAMPLER_NAME SCALER_NAME "
@@ -14,10 +15,11 @@ __getattr__, __dir__ = _table(
             "XPU_PROFILING_AVAILABLE_PYTORCH_VERSION"
         ),
         ".dataclasses": (
-            "AORecipeKwargs AutocastKwargs ComputeEnvironment CustomDtype DDPCommunicationHookType "
-            "DataLoaderConfiguration DistributedDataParallelKwargs DistributedType DynamoBackend FP8RecipeKwargs "
-            "GradScalerKwargs GradientAccumulationPlugin InitProcessGroupKwargs KwargsHandler LoggerType "
-            "MSAMPRecipeKwargs PrecisionType ProfileKwargs ProjectConfiguration RNGType SageMakerDistributedType "
+            "AORecipeKwargs AutocastKwargs BnbQuantizationConfig ComputeEnvironment CustomDtype "
+            "DDPCommunicationHookType DataLoaderConfiguration DistributedDataParallelKwargs DistributedType "
+            "DynamoBackend FP8RecipeKwargs GradScalerKwargs GradientAccumulationPlugin InitProcessGroupKwargs "
+            "KwargsHandler LoggerType MSAMPRecipeKwargs PrecisionType ProfileKwargs ProjectConfiguration "
+            "RNGType SageMakerDistributedType "
             "TERecipeKwargs TensorInformation TorchDynamoPlugin"
         ),
         ".environment": (

@@ -26,4 +26,7 @@ from notebook_accel.strategies.options import DDPCommunicationHookType as DDPCom
 from notebook_accel.strategies.options import DistributedDataParallelKwargs as DistributedDataParallelKwargs
 from notebook_accel.tracking.registry import LoggerType as LoggerType
 
-__getattr__, __dir__ = _table(__name__, {"notebook_accel.bigmodel.sizes": "CustomDtype"})
+__getattr__, __dir__ = _table(
+    __name__,
+    {"notebook_accel.bigmodel.quantize": "BnbQuantizationConfig", "notebook_accel.bigmodel.sizes": "CustomDtype"},
+)
