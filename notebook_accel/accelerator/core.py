@@ -22,6 +22,7 @@ from notebook_accel.accelerator.persist import Persistence
 from notebook_accel.accelerator.prepared import Prepared
 from notebook_accel.accelerator.profiling import Profiling
 from notebook_accel.accelerator.ranks import Ranks
+from notebook_accel.accelerator.spread import SpreadModels
 from notebook_accel.accelerator.state import AcceleratorState, GradientState
 from notebook_accel.accelerator.tracking import Tracking
 from notebook_accel.accelerator.wrapped import AcceleratedOptimizer, AcceleratedScheduler
@@ -33,7 +34,7 @@ from notebook_accel.precision.options import AutocastKwargs
 from notebook_accel.strategies.wrappers import trigger_sync
 
 
-class Accelerator(Loading, Ranks, HandlerViews, Persistence, Tracking, Profiling, Checking):
+class Accelerator(Loading, Ranks, HandlerViews, Persistence, Tracking, Profiling, Checking, SpreadModels):
     """Runs one training loop on one device or on many: prepare the objects, and use `backward`.
 
     Names and order of the arguments are the peer's. An argument that is not built yet raises

@@ -26,7 +26,6 @@ METHODS: dict[str, str] = {
     "deepspeed_ulysses_dl_adapter": _ENGINE,
     "lomo_backward": "use backward() and an optimizer of torch.optim",
     "maybe_context_parallel": _MESH,
-    "verify_device_map": "leave it out: models are on one device",
 }
 
 PROPERTIES: dict[str, str] = {

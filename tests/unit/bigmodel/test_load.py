@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from notebook_accel.accelerator import Accelerator
 from notebook_accel.bigmodel.align import AlignDevicesHook
 from notebook_accel.bigmodel.dispatch import dispatch_model, load_checkpoint_and_dispatch
 from notebook_accel.bigmodel.load import load_checkpoint_in_model
@@ -400,6 +401,19 @@ def test_a_model_larger_than_the_limit_stays_within_it(tmp_path: Path, mode: str
     assert found["in_memory"] >= 1
     assert found["on_disk"] >= 15
     assert found["hooks"] == (mode == "under a limit")  # there, weights can be read and not be written to
+
+
+def test_an_accelerator_knows_spread_models(tmp_path: Path) -> None:
+    accelerator = Accelerator(cpu=True)
+    checkpoint = save(plain(), tmp_path)
+    spread = load_checkpoint_and_dispatch(empty(), checkpoint, "auto", max_memory={"cpu": 5000})
+    assert accelerator.verify_device_map(nn.Sequential(spread))
+    assert not accelerator.verify_device_map(load_checkpoint_and_dispatch(empty(), checkpoint, "auto"))
+    assert all(
+        torch.equal(value, plain().state_dict()[name]) for name, value in accelerator.get_state_dict(spread).items()
+    )
+    accelerator.save_model(spread, tmp_path / "saved", max_shard_size="3KB")
+    assert torch.equal(output(load_checkpoint_and_dispatch(empty(), tmp_path / "saved", "auto")), output(plain()))
 
 
 def test_hooks_are_there_where_they_are_asked_for(tmp_path: Path) -> None:
