@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from notebook_accel.pool.events import Displayed, Event, Exited, Located, Output, Partial, Raised, Returned, Shown
 from notebook_accel.pool.pending import Pending
@@ -90,10 +90,20 @@ class Desk:
         for pending in calls:
             pending.events.put(event)
 
-    def back(self, rank: int) -> None:
-        """A rank that was gone has a new process."""
+    def back(self, rank: int) -> Exited:
+        """A rank that was gone gets a new process; returns how the old one had ended."""
         with self._changed:
-            self.gone.pop(rank, None)
+            return self.gone.pop(rank)
+
+    def resume(self, last: int, outstanding: Mapping[int, Collection[int]]) -> list[Pending]:
+        """Go on where another desk was: `last` was its last call, `outstanding` the ranks that still do its calls."""
+        with self._changed:
+            self._numbers = itertools.count(last + 1)
+            found = [Pending(number, frozenset(ranks)) for number, ranks in sorted(outstanding.items())]
+            for pending in found:
+                for rank in pending.ranks:
+                    self._calls.setdefault(rank, deque()).append(pending)
+        return found
 
     def stop_all(self) -> None:
         """Have everybody who waits for a call raise `KeyboardInterrupt`."""

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import queue
-import shutil
-import signal
 import socket
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 from notebook_accel.errors import CannotTravelError, LaunchError, RankError, RankTimeout
 from notebook_accel.pool import diagnose, hangs, interrupts, ranges, serialize
+from notebook_accel.pool.crew import END_SECONDS, Crew, Hands
 from notebook_accel.pool.desk import Desk
 from notebook_accel.pool.events import (
     Displayed,
@@ -35,11 +32,9 @@ from notebook_accel.pool.events import (
     View,
 )
 from notebook_accel.pool.pending import Pending, RankResults
-from notebook_accel.pool.pump import Ends, Pump
 from notebook_accel.pool.serialize import Packed
-from notebook_accel.pool.spec import Cell, Free, Interrupt, Stop, Task, Where, WorkerSpec
+from notebook_accel.pool.spec import Cell, Free, Interrupt, Task, Where, WorkerSpec
 from notebook_accel.pool.starters import Starter
-from notebook_accel.pool.wire import Channel
 
 SETTLE_SECONDS = 0.5
 """How long the other ranks may still report after the first one failed, so that the cause can be told."""
@@ -47,8 +42,6 @@ GRACE_SECONDS = 3.0
 """How long a rank may clean up after an interrupt before it is killed."""
 AGAIN_SECONDS = 0.1
 """How long after an interrupt it is repeated for ranks that have not answered."""
-END_SECONDS = 5.0
-"""How long a rank may take to end before it is asked about, or killed."""
 FREE_SECONDS = 0.3
 """How long after an interrupt a rank that is blocked in a collective is freed from it."""
 LOCATE_SECONDS = 1.0
@@ -70,28 +63,26 @@ class WorkerPool:
         `listener` is a listening socket for the spec that asks for one. `between` gets what ranks write while
         they run no call, from another thread; else the next call shows it. Raises `LaunchError`.
         """
-        self.ranks = frozenset(spec.rank for spec in specs)
-        self.world_size = specs[0].world_size
+        desk = Desk(between)
+        with interrupts.held():
+            crew = Crew(specs, starter, desk.deliver, listener)
+        self._take_over(crew, desk, [spec.rank for spec in specs], specs[0].world_size, Path(specs[0].run_folder))
+
+    @classmethod
+    def of(cls, crew: Hands, desk: Desk, ranks: Sequence[int], folder: Path) -> WorkerPool:
+        """The pool of all ranks of a run, whose workers `crew` has started; their events go to `desk`."""
+        pool = cls.__new__(cls)
+        pool._take_over(crew, desk, ranks, len(ranks), folder)
+        return pool
+
+    def _take_over(self, crew: Hands, desk: Desk, ranks: Sequence[int], world_size: int, folder: Path) -> None:
+        self.ranks = frozenset(ranks)
+        self.world_size = world_size
         """Ranks in all: more than these where several machines work together."""
-        self._folder = Path(specs[0].run_folder)
-        self._specs = {spec.rank: spec for spec in specs}
-        self._starter = starter
-        self._desk = Desk(between)
+        self.crew, self._desk, self._folder = crew, desk, folder
         self._questions = itertools.count(1)
         self._presses = itertools.count(1)
         self._stopped = False
-        self._workers: dict[int, Ends] = {}
-        with interrupts.held():
-            try:
-                for spec in specs:
-                    self._workers[spec.rank] = _start(spec, starter)
-                self._pump = Pump(list(self._workers.values()), self._desk.deliver)
-            except BaseException:
-                self._discard()
-                raise
-            self._pump.start()
-            for spec in specs:
-                self._introduce(spec, listener)
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -151,7 +142,7 @@ class WorkerPool:
         pending = self._desk.open(self.ranks if ranks is None else ranks)
         message = make(pending.number)
         for rank in sorted(pending.ranks - self._desk.gone.keys()):
-            _send(self._workers[rank].control, message, descriptors)
+            self.crew.send(rank, message, descriptors)
         return pending
 
     def wait(
@@ -247,7 +238,7 @@ class WorkerPool:
 
     def end(self, rank: int, seconds: float = END_SECONDS) -> None:
         """End one rank at once, with all that it started, and wait until it is gone."""
-        self._workers[rank].child.signal(signal.SIGKILL, group=True)
+        self.crew.kill(rank)
         deadline = time.monotonic() + seconds
         while rank not in self._desk.gone and time.monotonic() < deadline:
             time.sleep(0.002)
@@ -257,53 +248,25 @@ class WorkerPool:
     def replace(self, rank: int) -> None:
         """Start a new process for a rank that is gone, as its spec says."""
         with interrupts.held():
-            fresh = _start(self._specs[rank], self._starter)
-            _give_back(self._workers[rank])
-            self._workers[rank] = fresh
-            self._desk.back(rank)
-            self._pump.add(fresh)
-            self._introduce(replace(self._specs[rank], listen_fd=False), None)
+            before = self._desk.back(rank)
+            try:
+                self.crew.replace(rank)
+            except BaseException:
+                self._desk.deliver(before)
+                raise
 
-    def signal(self, number: int, *, group: bool = False) -> None:
-        """Signal every worker that is alive (with `group`, also what it started)."""
-        for ends in self._workers.values():
-            if ends.rank not in self._desk.gone:
-                ends.child.signal(number, group=group)
+    def signal(self, number: int) -> None:
+        """Signal every worker that is alive."""
+        self.crew.signal(number)
 
     def close(self, *, ok: bool = True, view: View | None = None) -> None:
         """End all workers: in good order when `ok` and none is in a call, else at once. Nothing is left."""
+        say = view.say if view is not None else str
         with interrupts.held():
-            self._pump.finish()
-            if ok and not self.busy:
-                for ends in self._workers.values():
-                    _send(ends.control, Stop(ok=True))
-                self._wait_for_the_end(view)
-            self.signal(signal.SIGKILL, group=True)
-            self._pump.join(END_SECONDS)
-            self._pump.stop()
+            self.crew.close(gently=ok and not self.busy, stopped=lambda: self._stopped, say=say)
             for event in self._desk.left_over():  # what was written to the last
                 if view is not None:
                     view.show(event)
-            self._discard()
-
-    def _wait_for_the_end(self, view: View | None) -> None:
-        """Wait until the workers have ended by themselves: a thread may be writing a file. Stop is heard."""
-        late, begin = False, time.monotonic()
-        while self._pump.is_alive() and not interrupts.pressed() and not self._stopped:
-            self._pump.join(AGAIN_SECONDS)
-            if view is not None and not late and time.monotonic() - begin > END_SECONDS:
-                late = True
-                view.say(
-                    "The ranks have finished, but something that they started goes on (a thread that is no daemon?). "
-                    "Waiting for it; stop ends it."
-                )
-
-    def _introduce(self, spec: WorkerSpec, listener: socket.socket | None) -> None:
-        """The first message of a worker: who it is."""
-        ends = self._workers[spec.rank]
-        listening = (listener.fileno(),) if spec.listen_fd and listener is not None else ()
-        with ends.probed:
-            _send(ends.control, spec, (ends.probed.fileno(), *listening))
 
     def _take(self, pending: Pending, view: View, timeout: float | None) -> Event | None:
         """Handle one event of a call, if one comes in time."""
@@ -320,13 +283,13 @@ class WorkerPool:
 
     def _tell(self, ranks: Collection[int], message: Interrupt | Free) -> None:
         for rank in sorted(set(ranks) - self._desk.gone.keys()):
-            _send(self._workers[rank].probe, message)
+            self.crew.tell(rank, message)
 
     def _ask(self) -> int:
         """Ask every living rank where it is; returns the number of the question."""
         number = next(self._questions)
         for rank in sorted(self.ranks - self._desk.gone.keys()):
-            _send(self._workers[rank].probe, Where(number))
+            self.crew.tell(rank, Where(number))
         return number
 
     def _too_late(self, pending: Pending, timeout: float | None) -> RankTimeout:
@@ -338,46 +301,6 @@ class WorkerPool:
         error.rank, error.world_size = min(pending.waiting, default=None), self.world_size
         return error
 
-    def _discard(self) -> None:
-        """Give back descriptors and files."""
-        for ends in self._workers.values():
-            ends.child.signal(signal.SIGKILL, group=True)
-            _give_back(ends)
-        self._workers = {}
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _start(spec: WorkerSpec, starter: Starter) -> Ends:
-    """Start one worker, and keep our ends of its socket and pipes."""
-    control, theirs = Channel.pair()
-    stdout, their_stdout = os.pipe()
-    stderr, their_stderr = os.pipe()
-    try:
-        child = starter.start(spec.run_folder, theirs, their_stdout, their_stderr)
-    except BaseException as error:
-        control.close()
-        os.close(stdout)
-        os.close(stderr)
-        if isinstance(error, OSError):
-            raise LaunchError(f"Rank {spec.rank} could not be started: {error}.") from error
-        raise
-    finally:
-        theirs.close()
-        os.close(their_stdout)
-        os.close(their_stderr)
-    probe, probed = Channel.pair()
-    return Ends(spec.rank, control, probe, probed, child, {stdout: "stdout", stderr: "stderr"})
-
-
-def _give_back(ends: Ends) -> None:
-    """Close our ends of a worker."""
-    ends.control.close()
-    ends.probe.close()
-    ends.probed.close()
-    ends.child.close()
-    for fd in ends.pipes:
-        os.close(fd)
-
 
 def results(pending: Pending) -> RankResults:
     """The values that a call gave. Raises `CannotTravelError` when one cannot be loaded here."""
@@ -385,13 +308,6 @@ def results(pending: Pending) -> RankResults:
         return RankResults({rank: _loaded(returned) for rank, returned in sorted(pending.returned.items())})
     finally:
         pending.discard()
-
-
-def _send(channel: Channel, message: object, descriptors: Sequence[int] = ()) -> None:
-    try:
-        channel.send(message, descriptors)
-    except OSError:
-        return  # the worker is gone: its status says how, and `wait` reports it
 
 
 def _loaded(returned: Returned) -> object:

@@ -7,6 +7,7 @@ but cannot carry descriptors along with them.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import selectors
 import socket
@@ -81,6 +82,11 @@ class Channel:
                 raise EOFError("the other end of the channel closed in the middle of a message")
             view = view[count:]
         return data
+
+    def shut(self) -> None:
+        """End the connection for both sides, and for a thread that waits in `receive`."""
+        with contextlib.suppress(OSError):  # the other end did it first
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close this end; closing twice is fine."""

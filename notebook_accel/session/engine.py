@@ -29,10 +29,14 @@ MEET_SECONDS = 60.0
 class Engine:
     """Runs calls and cells on the workers, and forms the group anew when one of them has broken it."""
 
-    def __init__(self, pool: WorkerPool, hang_report: float | None) -> None:
+    def __init__(
+        self, pool: WorkerPool, hang_report: float | None, remember: Callable[[str, Any], object], meetings: int = 0
+    ) -> None:
+        """`remember` keeps what an engine in another process must know: how often the ranks have met."""
         self.pool = pool
         self._hang_report = hang_report
-        self._meetings = 0
+        self._remember = remember
+        self._meetings = meetings
         self._missing: frozenset[int] = frozenset()
         self._broken = True  # until the ranks have met for the first time
         self._mending = threading.RLock()
@@ -45,6 +49,10 @@ class Engine:
     def start(self) -> None:
         """Have the ranks meet for the first time. Raises what kept them from it."""
         self._meet(Silent())
+
+    def resume(self, gone: Collection[int]) -> None:
+        """Go on with ranks that have met before, and of which these are gone."""
+        self._broken = bool(gone)
 
     def complete(self, pending: Pending, view: View, timeout: float | None = None) -> RankResults:
         """The results of a call that was submitted, and a group that works, whatever the outcome is.
@@ -157,6 +165,7 @@ class Engine:
         """Have all ranks that are there form a group; lines for the user, of which `view` is told."""
         gone = self.pool.gone
         self._meetings += 1
+        self._remember("meetings", self._meetings)
         request = preflight.pack(inside.meet, (self._meetings, _absence(gone)))
         lines: list[str] = next(iter(self._call(request, self.pool.ranks - gone.keys())), [])
         self._broken, self._missing = False, frozenset(gone)

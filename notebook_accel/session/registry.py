@@ -41,6 +41,6 @@ def required() -> Session:
 
 
 def close_all() -> None:
-    """End the workers of all sessions, as this process ends."""
+    """End the workers of all sessions, as this process ends; those that are to outlive it go on."""
     for session in list(_open):
-        session.close()
+        session.leave()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +18,7 @@ from notebook_accel.pool import diagnose, hangs
 from notebook_accel.pool.events import Located, View
 from notebook_accel.pool.pending import Pending, RankResults
 from notebook_accel.pool.serialize import Packed
-from notebook_accel.session import opening, registry, select, swap, views
+from notebook_accel.session import export, keeping, opening, registry, select, source, swap, views
 from notebook_accel.session.engine import Engine
 from notebook_accel.session.handle import CellHandle
 from notebook_accel.session.members import Members
@@ -25,7 +26,7 @@ from notebook_accel.session.source import Source
 from notebook_accel.session.status import RankStatus, SessionStatus
 
 
-@dataclass
+@dataclass(eq=False)
 class Record:
     """A cell that was run."""
 
@@ -56,6 +57,8 @@ class Session(Members):
         start_method: "fork" (from a preloaded host, Linux), "spawn", or "auto".
         output: Whose output cells show: "all", "main", "grouped" or "quiet".
         hang_report: When nothing has moved for this time, the cell says which rank waits for which; None: never.
+        keep_alive: For how long the workers outlive this process, so that `Session.attach()` finds them: seconds, or
+            text such as "10min". By default they end with it.
         config: Where other options come from: a panel, the path of a YAML file, a dictionary, or the saved default.
 
     Raises:
@@ -79,23 +82,74 @@ class Session(Members):
         start_method: str = Unset("auto"),  # type: ignore[assignment]
         output: str = Unset("all"),  # type: ignore[assignment]
         hang_report: float | str | None = Unset(30),  # type: ignore[assignment]
+        keep_alive: float | str | None = None,
         config: Any = None,
     ) -> None:
         named = arguments.given(locals())
         own = {name: named[name] for name in opening.OPTIONS if name in named}
-        self.config = load.resolve(own, load.from_any(config))
-        self.log = views.SharedLog()
-        self.history: list[Record] = []
-        self._running: list[_Running] = []
-        self.closed = False
-        self._plan = opening.plan(self.config)
+        self._prepare(opening.plan(load.resolve(own, load.from_any(config)), keep_alive))
         self._engine = self._open()
         super().__init__(self, sorted(self._engine.pool.ranks))
         registry.add(self)
 
+    def _prepare(self, plan: opening.Plan) -> None:
+        self._plan, self.config = plan, plan.config
+        self.log = views.SharedLog()
+        self.history: list[Record] = []
+        self.handles: list[CellHandle] = []
+        """What the ranks did when this session was attached to."""
+        self._running: list[_Running] = []
+        self.closed = False
+
+    @classmethod
+    def attach(cls, name: str | None = None) -> Session:
+        """The session that outlived its notebook (`keep_alive`): the newest one, or that with this `name`.
+
+        What it has written meanwhile is shown; what its ranks still do is in `handles`. Raises `LaunchError` where
+        there is none, another notebook uses it, or it lies where others could have put it.
+        """
+        session = cls.__new__(cls)
+        log = views.SharedLog()
+        found = keeping.find(name, views.Between(log))
+        session._prepare(found.remembered["plan"])
+        session.log, session._memory = log, found.memory
+        session._engine = Engine(
+            found.pool, session.config.hang_report, found.memory, found.remembered.get("meetings", 0)
+        )
+        Members.__init__(session, session, sorted(found.pool.ranks))
+        session._resume(found)
+        registry.add(session)
+        return session
+
+    def _resume(self, found: keeping.Found) -> None:
+        """Take up what an earlier notebook has begun."""
+        records = {key: value for key, value in found.remembered.items() if key.startswith("record ")}
+        self.history = [records[key] for key in sorted(records, key=lambda key: int(key.split()[1]))]
+        for record in self.history:
+            source.restore(record.cell)
+        if found.written:
+            view = self.view()
+            view.say("While no notebook was attached:")
+            for event in found.written:
+                view.show(event)
+            views.end(view, "attach", 0.0, None)
+        self._engine.resume(found.gone)
+        for pending in found.pendings:
+            title, place = found.remembered.get(f"call {pending.number}", ("a call", None))
+            known = self.history[place] if place is not None else None
+            self.handles.append(self._in_background(_Running(title, pending), None, None, known))
+        found.begin()
+
+    @property
+    def name(self) -> str:
+        """What `attach` takes; empty text where the workers end with this process."""
+        return self._memory.name
+
     def _open(self) -> Engine:
         pool = opening.pool(self._plan, views.Between(self.log))
-        engine = Engine(pool, self.config.hang_report)
+        self._memory = keeping.memory_of(pool)
+        self._memory("plan", replace(self._plan, starter=None))
+        engine = Engine(pool, self.config.hang_report, self._memory)
         try:
             engine.start()
         except BaseException:
@@ -116,7 +170,7 @@ class Session(Members):
     @property
     def notice(self) -> str:
         """How the workers were started, where it is not as usual."""
-        return self._plan.starter.notice
+        return self._plan.starter.notice if self._plan.starter is not None else ""
 
     def __enter__(self) -> Session:
         return self
@@ -201,9 +255,26 @@ class Session(Members):
         self._engine.pool.close()
         self.log.end()
 
+    def leave(self) -> None:
+        """Be done with this session here: its workers go on if they are to outlive this process, else they end."""
+        if not self.closed and self._memory.name:
+            self.closed = True
+            registry.remove(self)
+            self._memory.leave()
+            self.log.end()
+        self.close()
+
     def logs(self, rank: int | None = None, lines: int = 50) -> str:
         """The last lines that a rank (or all of them) wrote."""
         return self.log.tail(rank, lines)
+
+    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the cells that were run as a script, which says how to launch it with the same result; returns where.
+
+        Cells on some of the ranks are put under an `if`, failed ones left out. Raises `ConfigError` where there is
+        a file and `overwrite` is not set, or a cell has something that only a notebook has; it names each.
+        """
+        return export.write(self, path, overwrite)
 
     @property
     def log_file(self) -> str:
@@ -226,6 +297,8 @@ class Session(Members):
         pending = self._engine.cell(ranks, lambda: pool.submit_cell(cell.code, cell.name, ranks, **options))
         record = Record(cell, ranks)
         self.history.append(record)
+        self._memory(f"record {len(self.history)}", record)
+        self._memory(f"call {pending.number}", (cell.title, len(self.history) - 1))
         return self._follow(_Running(cell.title, pending), wait, timeout, output, record)
 
     def _run_call(
@@ -253,11 +326,18 @@ class Session(Members):
     ) -> RankResults | CellHandle:
         __tracebackhide__ = True
         seconds = self.config.timeout if timeout is None else opening.seconds(timeout)
-        view = self.view(output, running, wait=wait)
-        self._running.append(running)
         if not wait:
-            return CellHandle(running.title, running.pending, lambda: self._complete(running, view, seconds, record))
+            return self._in_background(running, seconds, output, record)
+        view = self.view(output, running, wait=True)
+        self._running.append(running)
         return self._complete(running, view, seconds, record)
+
+    def _in_background(
+        self, running: _Running, timeout: float | None, output: str | None, record: Record | None
+    ) -> CellHandle:
+        view = self.view(output, running, wait=False)
+        self._running.append(running)
+        return CellHandle(running.title, running.pending, lambda: self._complete(running, view, timeout, record))
 
     def _complete(self, running: _Running, view: View, timeout: float | None, record: Record | None) -> RankResults:
         __tracebackhide__ = True
@@ -272,6 +352,7 @@ class Session(Members):
             self._running.remove(running)
             if record is not None:
                 record.ok, record.seconds = failed is None, seconds
+                self._memory(f"record {self.history.index(record) + 1}", record)
             if lines := swap.lines(running.pending):
                 view.say("\n".join(lines))
             views.end(view, running.title, seconds, failed)

@@ -33,13 +33,18 @@ def register(code: str, first_line: int = 1, count: int | None = None) -> Source
 
     `first_line` is the number of its first line, 2 below the line of a cell magic.
     """
-    name = f"<cell {os.getpid()}-{next(_numbers)} of ranks>"
+    return restore(Source(code, f"<cell {os.getpid()}-{next(_numbers)} of ranks>", first_line, count))
+
+
+def restore(source: Source) -> Source:
+    """Let tracebacks here show the lines of a cell that another process has run."""
+    code, name, first_line, count = source.code, source.name, source.first_line, source.count
     lines = ["\n"] * (first_line - 1) + [f"{line}\n" for line in code.splitlines()]
     linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
     numbers = getattr(getattr(_shell(), "compile", None), "_filename_map", None)
     if count is not None and numbers is not None:
         numbers[name] = count
-    return Source(code, name, first_line, count)
+    return source
 
 
 def _shell() -> object:

@@ -1,0 +1,84 @@
+"""Round trips of a cell with `pass`: `%%ranks` beside ipyparallel's `%%px`, and 16 ranks beside 8.
+
+python -m tests.benchmarks.session [--pairs 20]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+
+from tests.benchmarks.ratios import interleaved
+from tests.notebooks.kernels import Kernel, kernel
+
+RANKS = 8
+LIMIT_SECONDS = 0.008
+
+TIMED = """
+import time
+def timed(run, count=10):
+    began = time.perf_counter()
+    for _ in range(count):
+        run()
+    return (time.perf_counter() - began) / count
+"""
+OURS = """
+from notebook_accel.session import Session
+get_ipython().run_line_magic("load_ext", "notebook_accel")
+many = Session(num_processes=16, cpu=True)
+session = Session(num_processes=8, cpu=True)
+def cell(): get_ipython().run_cell_magic("ranks", "", "pass")
+"""
+PEER = """
+import logging, ipyparallel
+cluster = ipyparallel.Cluster(n=8, log_level=logging.ERROR)
+client = cluster.start_and_connect_sync()
+view = client[:]
+view.block = True
+view.activate()
+def cell(): get_ipython().run_cell_magic("px", "", "pass")
+"""
+
+
+def seconds(running: Kernel, what: str) -> float:
+    ran = running.run(f"print('took', timed({what}))", timeout=300)
+    return float(ran.stdout.rpartition("took ")[2])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=20)
+    pairs = parser.parse_args().pairs
+    with kernel() as ours, kernel() as peer:
+        ours.run(TIMED + OURS, timeout=300)
+        peer.run(TIMED + PEER, timeout=300)
+        try:
+            cells = interleaved(
+                f"a cell with pass on {RANKS} ranks, %%ranks against %%px",
+                lambda: seconds(ours, "cell"),
+                lambda: seconds(peer, "cell"),
+                pairs=pairs,
+                limit=0.25,
+                warm_up=3,
+            )
+            growth = interleaved(
+                "a cell with pass on 16 ranks against 8",
+                lambda: seconds(ours, "lambda: many.run('pass')"),
+                lambda: seconds(ours, "lambda: session.run('pass')"),
+                pairs=pairs,
+                limit=2.2,
+                warm_up=3,
+            )
+        finally:
+            peer.run("cluster.stop_cluster_sync()", timeout=60)
+            ours.run("session.close(); many.close()", timeout=60)
+    print(cells)
+    print(growth)
+    median = statistics.median(cells.ours)
+    fast = median < LIMIT_SECONDS
+    print(f"%%ranks on {RANKS} ranks: {median * 1000:.2f} ms (limit 8 ms; {'holds' if fast else 'DOES NOT HOLD'})")
+    return 0 if cells.holds and growth.holds and fast else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
