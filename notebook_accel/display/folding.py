@@ -36,7 +36,13 @@ class Folded:
     """One thing, and the ranks that showed it."""
 
     ranks: tuple[int, ...]
-    shown: Any
+    each: tuple[Any, ...]
+    """As each of them showed it."""
+
+    @property
+    def shown(self) -> Any:
+        """The thing itself."""
+        return self.each[0]
 
 
 class Fold:
@@ -100,4 +106,4 @@ class Fold:
             self._held[rank][key] -= 1
             if not self._held[rank][key]:
                 del self._held[rank][key]
-        return Folded(tuple(ranks), items[0].shown)
+        return Folded(tuple(ranks), tuple(item.shown for item in items))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +62,8 @@ def read(line: str) -> Request | None:
     found = parse(PARSER, _positional_last(words(line)))
     if found is None:
         return None
-    request = Request(",".join(found.ranks), **{name: value for name, value in vars(found).items() if name != "ranks"})
+    ranks = re.sub(",+", ",", ",".join(found.ranks))
+    request = Request(ranks, **{name: value for name, value in vars(found).items() if name != "ranks"})
     if request.name is not None and not request.name.isidentifier():
         raise UsageError(f"`-o {request.name}` cannot be the name of a variable.")
     if request.nowait and request.here:

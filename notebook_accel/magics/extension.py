@@ -7,7 +7,7 @@ from typing import Any
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 
 from notebook_accel.magics import accel, cells
-from notebook_accel.magics.accel import Place
+from notebook_accel.magics.actions import Place
 from notebook_accel.magics.every import EveryCell
 from notebook_accel.magics.hints import Hints
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from IPython.core.completer import Completion
 
-from notebook_accel.magics import accel, cells, targets
+from notebook_accel.magics import actions, cells, targets
 from notebook_accel.session import introspection
 
 
@@ -21,7 +21,7 @@ class Hints:
         self._inspect = getattr(self._kernel, "do_inspect", None)
         self._options = {
             "%%ranks": targets.all_of(cells.PARSER),
-            "%accel": list(accel.ACTIONS),
+            "%accel": list(actions.ACTIONS),
         }
 
     def install(self) -> None:

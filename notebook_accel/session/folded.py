@@ -74,10 +74,11 @@ class Folding(CellView):
 
     def _give(self, things: Iterable[Folded]) -> None:
         """Draw what is held no longer, and the unfinished lines that come after it."""
-        for ranks, event in ((thing.ranks, thing.shown) for thing in things):
-            if len(ranks) > 1 and isinstance(event, Displayed):
-                event = self._share(event, ranks)
-            self._draw(event, _tag(ranks) if len(ranks) > 1 else self._tag(event.rank))
+        for thing in things:
+            event, several = thing.shown, len(thing.ranks) > 1
+            if several and isinstance(event, Displayed):
+                event = self._share(thing)
+            self._draw(event, _tag(thing.ranks) if several else self._tag(event.rank))
         self._draw_bars()
 
     def _draw_bars(self) -> None:
@@ -86,15 +87,15 @@ class Folding(CellView):
                 del self._bars[key]
                 self._draw(event, self._tag(event.rank))
 
-    def _share(self, event: Displayed, ranks: Collection[int]) -> Displayed:
+    def _share(self, thing: Folded) -> Displayed:
         """The display as one of several ranks, each of which may go on with a display of its own."""
-        name = str(event.transient.get("display_id", ""))
-        self._shared.update((rank, name) for rank in ranks)
-        return replace(event, transient={"display_id": f"shared-{name}"})
+        self._shared.update((event.rank, _name(event)) for event in thing.each)
+        first: Displayed = thing.shown
+        return replace(first, transient={"display_id": f"shared-{_name(first)}"})
 
     def _own(self, event: Displayed) -> Displayed:
         """An update; of a display that stands for several ranks, a new display of this rank."""
-        name = event.rank, str(event.transient.get("display_id", ""))
+        name = event.rank, _name(event)
         if name in self._shared:
             self._shared.remove(name)
             return replace(event, update=False)
@@ -132,6 +133,10 @@ def _tag(ranks: Collection[int]) -> str:
 def _titled(tag: str, text: str) -> str:
     """A text with its ranks before it; above it where it has several lines, which belong below each other."""
     return f"{tag.rstrip()}\n{text}" if "\n" in text else tag + text
+
+
+def _name(event: Displayed) -> str:
+    return str(event.transient.get("display_id", ""))
 
 
 def _key(event: Displayed) -> Hashable:
