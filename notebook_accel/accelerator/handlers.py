@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from notebook_accel.accelerator.kinds import FP8BackendType
 from notebook_accel.accelerator.profiling import ProfileKwargs
 from notebook_accel.comm.options import InitProcessGroupKwargs, KwargsHandler
 from notebook_accel.errors import ArgumentTypeError, ConfigError
@@ -89,3 +90,24 @@ class HandlerViews:
         """The settings of DistributedDataParallel that were given."""
         found: DistributedDataParallelKwargs | None = self._parts.handlers.ddp
         return found
+
+    @property
+    def ao_recipe_handler(self) -> AORecipeKwargs | None:
+        """The settings of fp8 that were given."""
+        found: KwargsHandler | None = self._parts.handlers.fp8
+        return found if isinstance(found, AORecipeKwargs) else None
+
+    @property
+    def has_fp8_handler(self) -> bool:
+        """Whether models are prepared for fp8."""
+        return self.fp8_enabled
+
+    @property
+    def fp8_enabled(self) -> bool:
+        """Whether linear layers compute in fp8."""
+        return bool(self._parts.precision.name == "fp8")
+
+    @property
+    def fp8_backend(self) -> FP8BackendType:
+        """The package that trains in fp8: AO (torchao), or NO."""
+        return FP8BackendType.AO if self.fp8_enabled else FP8BackendType.NO

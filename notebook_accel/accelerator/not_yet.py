@@ -33,7 +33,6 @@ PROPERTIES: dict[str, str] = {
     "data_parallel_rank": "use process_index",
     "data_parallel_shard_rank": _MESH,
     "deepspeed_plugin": _ENGINE,
-    "fp8_backend": "use mixed_precision='bf16'",
     "is_composable_parallelism_enabled": _MESH,
     "is_fsdp2": _ENGINE,
     "parallelism_config": _MESH,

@@ -50,7 +50,12 @@ LEFT_OUT = {
         "    accelerator.state.distributed_type = original_state\n",
         # An Accelerator belongs to its process: ours says so instead.
         "    test_pickle_accelerator()\n",
-    )
+    ),
+    "test_ddp_comm_hook": (
+        # torch's own DDP, for comparison, takes no device ids on a CPU.
+        "        device_ids=[accelerator.local_process_index],\n"
+        "        output_device=accelerator.local_process_index,\n",
+    ),
 }
 """Lines of the scripts that ask for what ours does otherwise on purpose."""
 
@@ -78,7 +83,12 @@ SCRIPTS = ("test_ops", "test_sync", "test_script", "external_deps/test_metrics")
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks"), [*((name, ranks) for name in SCRIPTS for ranks in (1, 2)), ("test_distributed_data_loop", 2)]
+    ("name", "ranks"),
+    [
+        *((name, ranks) for name in SCRIPTS for ranks in (1, 2)),
+        ("test_distributed_data_loop", 2),
+        ("test_ddp_comm_hook", 2),
+    ],
 )
 def test_a_script_of_the_wheel(name: str, ranks: int) -> None:
     package = importlib.util.find_spec("accelerate")

@@ -22,6 +22,7 @@ from notebook_accel.comm import process as processes
 from notebook_accel.comm.process import Process
 from notebook_accel.config import accelerate_names
 from notebook_accel.errors import ArgumentTypeError, ConfigError
+from notebook_accel.precision.eight import AORecipeKwargs, MSAMPRecipeKwargs
 
 
 @pytest.fixture(autouse=True)
@@ -132,3 +133,14 @@ def test_settings_of_autocast() -> None:
         assert not model(torch.ones(1, 1))
     with Accelerator(mixed_precision="no").autocast(AutocastKwargs()):
         assert not torch.is_autocast_enabled("cpu")
+
+
+def test_what_is_known_of_fp8() -> None:
+    recipe = AORecipeKwargs(pad_inner_dim=False)
+    accelerator = Accelerator(kwargs_handlers=[recipe])
+    assert accelerator.ao_recipe_handler is recipe
+    assert not accelerator.fp8_enabled
+    assert not accelerator.has_fp8_handler
+    assert accelerator.fp8_backend == "NO"
+    with pytest.raises(ConfigError, match="two MSAMPRecipeKwargs"):
+        Accelerator(kwargs_handlers=[recipe, MSAMPRecipeKwargs()])
