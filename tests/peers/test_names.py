@@ -46,11 +46,6 @@ DOCUMENTED = {
         "AimTracker CometMLTracker ClearMLTracker DVCLiveTracker MLflowTracker SwanLabTracker TensorBoardTracker "
         "TrackioTracker WandBTracker"
     ),
-    "tracking": (
-        "GeneralTracker register_tracker_class LOGGER_TYPE_TO_CLASS TensorBoardTracker WandBTracker TrackioTracker "
-        "CometMLTracker AimTracker MLflowTracker ClearMLTracker SwanLabTracker DVCLiveTracker on_main_process "
-        "get_available_trackers"
-    ),
     "utils.deepspeed": (
         "DummyOptim DummyScheduler DeepSpeedEngineWrapper DeepSpeedOptimizerWrapper DeepSpeedSchedulerWrapper "
         "get_active_deepspeed_plugin"
