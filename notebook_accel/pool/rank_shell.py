@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import linecache
 import os
+import traceback
 from typing import Any
 
 from IPython.core.application import ProfileDir
@@ -124,8 +125,13 @@ class RankShell(InteractiveShell):
         self.ast_transformers.remove(self._shift)
         self.last_execution_result = None
 
-    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
-        """The error is raised where the notebook is."""
+    def showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
+        """An error of the cell is raised where the notebook is. One in showing a value is printed."""
+        if exc_tuple is not None:
+            kind, error, lines = exc_tuple
+            while lines is not None and "/IPython/" in lines.tb_frame.f_code.co_filename:
+                lines = lines.tb_next
+            traceback.print_exception(kind, error, lines)
 
     showsyntaxerror = showindentationerror = showtraceback
 

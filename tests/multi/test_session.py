@@ -88,6 +88,14 @@ def test_rich_results_and_figures(session, seen):
     assert displayed(seen) == [(0, False, ["image/png", "text/plain"])]
 
 
+def test_a_value_that_cannot_be_shown_says_why(session, capfd):
+    session.run("class Odd:\n    def __repr__(self): raise RuntimeError('no looks')\nOdd()", first_line=2, count=9)
+    said = capfd.readouterr().err
+    assert "in __repr__" in said
+    assert "RuntimeError: no looks" in said
+    assert "IPython" not in said
+
+
 def test_output_is_live_and_lands_in_its_own_cell(session, seen):
     began = time.monotonic()
     session.run("print('first', flush=True); time.sleep(1.5); print('same'); print('same')", ranks=0)
