@@ -29,7 +29,7 @@ from notebook_accel.pool import meeting_place
 from notebook_accel.pool.crew import Crew
 from notebook_accel.pool.events import Event, Exited, Located, Output, Partial, Raised, Returned
 from notebook_accel.pool.spec import WorkerSpec
-from notebook_accel.pool.starters import ForkHost, Spawn
+from notebook_accel.pool.starters import ForkHost, Spawn, Starter
 from notebook_accel.pool.wire import Channel
 
 KEPT_CHARACTERS = 4 << 20
@@ -38,11 +38,26 @@ _TICK = 0.5
 
 
 @dataclass(frozen=True)
+class Hire:
+    """The first message of the notebook that starts a keeper: how its workers are to start."""
+
+    fork: bool
+
+
+@dataclass(frozen=True)
+class Hired:
+    """The answer: the machine, where a host has measured it, or why there is no host."""
+
+    machine: Any = None
+    may_fork: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class Begin:
-    """The first message of the notebook that starts a keeper."""
+    """Start these workers. The second message."""
 
     specs: Sequence[WorkerSpec]
-    fork: bool
     keep_alive: float
 
 
@@ -98,8 +113,28 @@ def main(control: int) -> None:
     """Hold the workers of the notebook at the other end of `control`, and of those after it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = Channel(socket.socket(fileno=control))
-    begin: Begin = channel.receive()
-    Keeper(begin).serve(channel)
+    try:
+        starter = _hire(channel)
+        begin: Begin = channel.receive()
+    except EOFError:  # the notebook has thought better of it, or is gone
+        return
+    Keeper(begin, starter).serve(channel)
+
+
+def _hire(channel: Channel) -> Starter:
+    """How workers will start. Tells the notebook."""
+    hire: Hire = channel.receive()
+    if not hire.fork:
+        channel.send(Hired())
+        return Spawn()
+    try:
+        starter = ForkHost()
+        ready = starter.ready
+    except LaunchError as error:
+        channel.send(Hired(problem=str(error)))
+        return Spawn()
+    channel.send(Hired(ready.machine, ready.may_fork))
+    return starter if ready.may_fork else Spawn()
 
 
 @dataclass
@@ -125,8 +160,8 @@ class _Missed:
 class Keeper:
     """Workers, the notebook that is attached, and what was missed."""
 
-    def __init__(self, begin: Begin) -> None:
-        self._begin = begin
+    def __init__(self, begin: Begin, starter: Starter) -> None:
+        self._begin, self._starter = begin, starter
         self._client: Channel | None = None
         self._lock = threading.RLock()
         self._missed = _Missed()
@@ -140,8 +175,7 @@ class Keeper:
     def serve(self, first: Channel) -> None:
         """Start the workers, and serve notebooks until one closes, or none has come for too long."""
         try:
-            starter = ForkHost() if self._begin.fork else Spawn()
-            self._crew = Crew(self._begin.specs, starter, self._deliver)
+            self._crew = Crew(self._begin.specs, self._starter, self._deliver)
             listener, name = meeting_place.open_place()
         except (LaunchError, OSError) as error:
             first.send(Begun(problem=str(error)))

@@ -9,16 +9,18 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from notebook_accel.config import environ
 from notebook_accel.errors import LaunchError
-from notebook_accel.pool import keeper, meeting_place
+from notebook_accel.pool import interrupts, keeper, meeting_place
 from notebook_accel.pool.desk import Desk
 from notebook_accel.pool.events import Event, Exited, Returned
 from notebook_accel.pool.spec import Cell, Free, Interrupt, Task, Where, WorkerSpec
 from notebook_accel.pool.wire import Channel
 
 CLOSE_SECONDS = 15.0
+_LOOK_SECONDS = 0.1
 _START = (
     "import sys; sys.path[:1] = [sys.argv[2]]; import notebook_accel; sys.path[:1] = []; "
     "from notebook_accel.pool.keeper import main; main(int(sys.argv[1]))"
@@ -99,32 +101,55 @@ class KeptCrew:
             self._channel.send(message, descriptors)
 
 
-def start(specs: Sequence[WorkerSpec], desk: Desk, *, fork: bool, keep_alive: float) -> KeptCrew:
-    """A keeper with these workers. Raises `LaunchError`."""
-    channel, there = Channel.pair()
-    with there:
-        process = subprocess.Popen(
-            [sys.executable, "-c", _START, str(there.fileno()), _PACKAGE_PARENT],
-            pass_fds=(there.fileno(),),
-            env=environ.snapshot(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a restart of the kernel must not reach it
-        )
-    try:
-        channel.send(keeper.Begin([replace(spec, listen_fd=False) for spec in specs], fork, keep_alive))
-        answer: keeper.Begun = channel.receive()
-    except (EOFError, OSError):
-        answer = keeper.Begun(problem=f"the process that keeps them ended with code {process.wait()}")
-    if answer.problem:
-        channel.close()
-        process.wait()
-        raise LaunchError(f"The workers could not be started: {answer.problem}")
-    crew = KeptCrew(channel, answer.name, [spec.rank for spec in specs], desk)
-    _started[answer.name] = process
-    crew.start()
-    return crew
+class Hired:
+    """A keeper that has no workers yet. `start` gives it some, `dismiss` ends it."""
+
+    def __init__(self, *, fork: bool) -> None:
+        """Start one; with `fork` it has a host. Raises `LaunchError`."""
+        self._channel, there = Channel.pair()
+        with there:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _START, str(there.fileno()), _PACKAGE_PARENT],
+                pass_fds=(there.fileno(),),
+                env=environ.snapshot(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # a restart of the kernel must not reach it
+            )
+        answer: keeper.Hired = self._ask(keeper.Hire(fork), keeper.Hired)
+        self.machine, self.may_fork = answer.machine, answer.may_fork
+
+    def start(self, specs: Sequence[WorkerSpec], desk: Desk, keep_alive: float) -> KeptCrew:
+        """Have it start these workers. Raises `LaunchError`."""
+        begin = keeper.Begin([replace(spec, listen_fd=False) for spec in specs], keep_alive)
+        answer: keeper.Begun = self._ask(begin, keeper.Begun)
+        crew = KeptCrew(self._channel, answer.name, [spec.rank for spec in specs], desk)
+        _started[answer.name] = self._process
+        crew.start()
+        return crew
+
+    def dismiss(self) -> None:
+        """End it; nothing is left."""
+        self._channel.close()
+        self._process.wait()
+
+    def _ask(self, request: object, kind: Callable[..., Any]) -> Any:
+        try:
+            self._channel.send(request)
+            while not self._channel.pending(_LOOK_SECONDS):
+                interrupts.check()
+            answer = self._channel.receive()
+        except (EOFError, OSError):
+            answer = kind(problem=f"the process that keeps them ended with code {self._process.wait()}")
+        except KeyboardInterrupt:
+            self._process.kill()
+            self.dismiss()
+            raise
+        if answer.problem:
+            self.dismiss()
+            raise LaunchError(f"The workers could not be started: {answer.problem}")
+        return answer
 
 
 def attach(name: str, desk: Desk) -> tuple[KeptCrew, keeper.State, list[Event]]:

@@ -133,7 +133,11 @@ class RankShell(InteractiveShell):
                 lines = lines.tb_next
             traceback.print_exception(kind, error, lines)
 
-    showsyntaxerror = showindentationerror = showtraceback
+    def showsyntaxerror(self, *args: Any, **kwargs: Any) -> None:
+        """As other errors of a cell."""
+
+    def showindentationerror(self) -> None:
+        """As other errors of a cell."""
 
     def _format_exception_for_storage(self, exception: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return {"ename": type(exception).__name__, "evalue": "", "traceback": []}  # nobody asks the rank for it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -87,13 +87,14 @@ class Session(Members):
     ) -> None:
         named = arguments.given(locals())
         own = {name: named[name] for name in opening.OPTIONS if name in named}
-        self._prepare(opening.plan(load.resolve(own, load.from_any(config)), keep_alive))
-        self._engine = self._open()
+        plan, means = opening.plan(load.resolve(own, load.from_any(config)), keep_alive)
+        self._prepare(plan)
+        self._engine = self._open(means)
         super().__init__(self, sorted(self._engine.pool.ranks))
         registry.add(self)
 
     def _prepare(self, plan: opening.Plan) -> None:
-        self._plan, self.config = plan, plan.config
+        self._plan, self.config, self.notice = plan, plan.config, ""
         self.log = views.SharedLog()
         self.history: list[Record] = []
         self.handles: list[CellHandle] = []
@@ -145,10 +146,12 @@ class Session(Members):
         """What `attach` takes; empty text where the workers end with this process."""
         return self._memory.name
 
-    def _open(self) -> Engine:
-        pool = opening.pool(self._plan, views.Between(self.log))
+    def _open(self, means: opening.Means) -> Engine:
+        pool = opening.pool(self._plan, means, views.Between(self.log))
+        self.notice = means.notice
+        """How the workers were started, where it is not as usual."""
         self._memory = keeping.memory_of(pool)
-        self._memory("plan", replace(self._plan, starter=None))
+        self._memory("plan", self._plan)
         engine = Engine(pool, self.config.hang_report, self._memory)
         try:
             engine.start()
@@ -166,11 +169,6 @@ class Session(Members):
     def busy(self) -> frozenset[int]:
         """The ranks that run something, or have something waiting for them."""
         return self._engine.pool.busy
-
-    @property
-    def notice(self) -> str:
-        """How the workers were started, where it is not as usual."""
-        return self._plan.starter.notice if self._plan.starter is not None else ""
 
     def __enter__(self) -> Session:
         return self
@@ -236,7 +234,7 @@ class Session(Members):
         before = [record for record in self.history if record.ok] if replay else []
         if rank is None:
             self._engine.pool.close(ok=False)
-            self._engine = self._open()
+            self._engine = self._open(opening.find_means(self.config, kept=self._plan.keep_alive is not None)[0])
             self.history.clear()
             for record in before:
                 self._run_cell(record.cell, record.ranks, True, None, "quiet", False)
