@@ -17,4 +17,12 @@ def progress(total: int) -> Any:
     class Bar(tqdm):
         monitor_interval = 0  # no thread that would stay
 
-    return Bar(total=total, desc="Loading weights", unit="B", unit_scale=True, unit_divisor=1024, delay=_AFTER_SECONDS)
+    return Bar(
+        total=total,
+        desc="Loading weights",
+        unit="B",
+        unit_scale=True,
+        unit_divisor=1024,
+        delay=_AFTER_SECONDS,
+        disable=not total,
+    )
