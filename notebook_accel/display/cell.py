@@ -94,10 +94,13 @@ class CellView:
         self._displays.refresh()
         self._screen.close()
         self.log.close()
-        ending = [f"Full log: {self.log.path}"] if self.log.path is not None else []
-        if lines := [*ending, *filter(None, [self.log.notice])]:
+        if lines := [*self._ending(), *filter(None, [self.log.notice])]:
             self._screen.note("".join(f"{line}\n" for line in lines))
             self._screen.close()
+
+    def _ending(self) -> list[str]:
+        """The last lines of all."""
+        return [f"Full log: {self.log.path}"] if self.log.path is not None else []
 
     def _refresh(self) -> None:
         self._displays.refresh()

@@ -53,6 +53,10 @@ class Folding(CellView):
         self._show_results()
         super().finish()
 
+    def _ending(self) -> list[str]:
+        """Not where the log is, which is that of the whole session; where lines are left out, the cell says so."""
+        return []
+
     def _hold(self, event: Shown) -> None:
         """Take note of something; it is drawn when it is known who else shows it."""
         now, key = time.monotonic(), (event.rank, getattr(event, "stream", ""))

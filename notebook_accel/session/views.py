@@ -36,20 +36,6 @@ class SharedLog(RunLog):
         super().close()
 
 
-class _OneCell(RunLog):
-    """The session's log as the view of one cell sees it."""
-
-    def __init__(self, whole: SharedLog) -> None:
-        super().__init__()
-        self._whole = whole
-
-    def write(self, rank: int, stream: str, text: str) -> None:
-        self._whole.write(rank, stream, text)
-
-    def tail(self, rank: int | None = None, lines: int = 50) -> str:
-        return self._whole.tail(rank, lines)
-
-
 class FoldedCell(Folding, CellView):
     """A cell that is waited for."""
 
@@ -58,34 +44,34 @@ class FoldedBlock(Folding, BackgroundView):
     """A cell that goes on while others run: one block, whose first line says how it is."""
 
     def ended(self, title: str, seconds: float, error: BaseException | None) -> None:
-        """Say how it ended; a failure with its lines, since nobody may ever ask for it."""
-        if error is None:
-            self.state(f"{title} finished after {seconds:.1f} s")
-        elif isinstance(error, KeyboardInterrupt):
-            self.state(f"{title} was stopped after {seconds:.1f} s")
-        else:
-            self.say("".join(traceback.format_exception(type(error), error, raised.in_ranks(error))).rstrip("\n"))
-            self.state(f"{title} failed after {seconds:.1f} s")
+        """Say how it ended, for `finish` to show; a failure with its lines, since nobody may ever ask for it."""
+        how = "finished" if error is None else "was stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+        if self._block is not None:
+            self._block.title(f"{title} {how} after {seconds:.1f} s")
+        if error is not None and how == "failed":
+            self._give(self._fold.take_all())
+            lines = traceback.format_exception(type(error), error, raised.in_ranks(error))
+            self._screen.note("".join(lines))
 
 
 def for_cell(choice: str, log: SharedLog, *, wait: bool, ranks: Collection[int] = (), title: str = "A cell") -> View:
     """A view for one cell on these ranks: it shows what `choice` says, and writes all to `log`."""
-    own, choice = _OneCell(log), cast(Choice, choice)
+    choice = cast(Choice, choice)
     if wait:
-        cell = FoldedCell(choice, log=own)
+        cell = FoldedCell(choice, log=log)
         cell.fold(ranks)
         return cell
-    block = FoldedBlock(choice, log=own, state=f"{title} runs on {ranges.words(ranks)}")
+    block = FoldedBlock(choice, log=log, state=f"{title} runs on {ranges.words(ranks)}")
     block.fold(ranks)
     return block
 
 
 def end(view: View, title: str, seconds: float, error: BaseException | None) -> None:
     """Show what a view has kept back, and how its cell ended."""
-    if isinstance(view, Folding):
-        view.finish()
     if isinstance(view, FoldedBlock):
         view.ended(title, seconds, error)
+    if isinstance(view, Folding):
+        view.finish()
 
 
 class Between:
