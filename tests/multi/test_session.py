@@ -430,7 +430,7 @@ def test_many_cells_with_failures_and_interrupts():
 def test_large_values_are_not_copied_until_a_rank_writes():
     import torch
 
-    size = 256 << 20
+    size = 500 << 20
     with Session(num_processes=4, cpu=True, output="quiet") as session:
         session.run("import resource, torch\nfrom pathlib import Path")
         session.run(
