@@ -18,9 +18,14 @@ from notebook_accel.bigmodel.offload import load_offloaded_weight, offload_weigh
 from notebook_accel.bigmodel.progress import progress
 from notebook_accel.bigmodel.sizes import Device, as_dtype, get_non_persistent_buffers
 from notebook_accel.bigmodel.tensors import as_device, owner_of, put
-from notebook_accel.bigmodel.ties import check_tied_parameters_on_same_device, find_tied_parameters, place_of
+from notebook_accel.bigmodel.ties import (
+    check_tied_parameters_on_same_device,
+    find_tied_parameters,
+    place_of,
+    retie_parameters,
+)
 from notebook_accel.bigmodel.weights import Weights
-from notebook_accel.comm import process
+from notebook_accel.comm import collectives, process
 from notebook_accel.errors import CheckpointError, ConfigError
 
 Location = str | os.PathLike[str]
@@ -75,20 +80,31 @@ def load_checkpoint_in_model(
 def _load_by_broadcast(
     model: torch.nn.Module, checkpoint: Location, dtype: Any, keep_in_fp32: Iterable[str] | None, strict: bool
 ) -> None:
-    from notebook_accel.comm import collectives
-
+    ties, kept = find_tied_parameters(model), tuple(keep_in_fp32 or ())
     if process.current().rank == 0:
-        load_checkpoint_in_model(model, checkpoint, None, None, dtype, False, False, keep_in_fp32, strict=strict)
-    state = collectives.broadcast(dict(model.state_dict()) if process.current().rank == 0 else _empty_like(model))
-    for name, value in state.items():
+        load_checkpoint_in_model(model, checkpoint, dtype=dtype, keep_in_fp32_modules=kept, strict=strict)
+        state = {name: held.detach() for name, held in model.state_dict().items()}
+    else:
+        state = {
+            name: torch.empty(
+                held.shape, dtype=_used_dtype(name, held.dtype, as_dtype(dtype), kept), device=_real(held)
+            )
+            for name, held in model.state_dict().items()
+        }
+    for name, value in collectives.broadcast(state).items():
         put(*owner_of(model, name), value)
+    retie_parameters(model, ties)
 
 
-def _empty_like(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {
-        name: torch.empty_like(held, device="cpu") if held.device.type == "meta" else held.detach()
-        for name, held in model.state_dict().items()
-    }
+def _real(held: torch.Tensor) -> torch.device:
+    return as_device("cpu") if held.device.type == "meta" else held.device
+
+
+def _used_dtype(name: str, own: torch.dtype, wanted: torch.dtype | None, in_fp32: Iterable[str]) -> torch.dtype:
+    """The dtype that a weight of the model will have."""
+    if not own.is_floating_point:
+        return own
+    return torch.float32 if any(part in name.split(".") for part in in_fp32) else wanted or own
 
 
 @dataclass
@@ -154,9 +170,7 @@ class Loading:
         self, name: str, place: Device | None, value: torch.Tensor, made: dict[str, torch.Tensor]
     ) -> None:
         old, (owner, short) = self._expected[name], owner_of(self.model, name)
-        device = old.device if place is None else as_device(place)
-        if device.type == "meta":
-            device = as_device("cpu")
+        device = _real(old) if place is None else as_device(place)
         if str(device) not in made:
             put(owner, short, _copied(value, old, device, self._dtype(name)))
             made[str(device)] = getattr(owner, short)
@@ -197,11 +211,9 @@ class Loading:
 
     def _dtype(self, name: str) -> torch.dtype:
         own, stored = self._expected[name].dtype, self.weights.entries.get(name)
-        if not own.is_floating_point or (stored is not None and not stored.dtype.is_floating_point):
+        if stored is not None and not stored.dtype.is_floating_point:
             return own
-        if any(part in name.split(".") for part in self.keep_in_fp32):
-            return torch.float32
-        return self.dtype or own
+        return _used_dtype(name, own, self.dtype, self.keep_in_fp32)
 
     def _check(self) -> None:
         """Raise or warn before anything is loaded."""

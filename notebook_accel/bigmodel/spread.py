@@ -155,9 +155,7 @@ class Spread:
 
     def _attach_hooks(self, weights: dict[str, torch.Tensor], dtypes: Mapping[str, torch.dtype]) -> None:
         away = (DISK,) if self.main.type in ("cpu", "mps") else LAST
-        if self.main.type == "cuda":
-            weights = {**weights, **self._pinned(weights)}
-        elif CPU in away:
+        if CPU in away:
             weights = {**{name: self._held(name).detach() for name in self._names(CPU)}, **weights}
         known = ConvertedWeights(weights, dtypes) if dtypes else weights
         for name, value in weights.items():
@@ -203,16 +201,6 @@ class Spread:
                 self.main, True, weights_map=inside, offload_buffers=True, names=short, tied_params_map=tied
             )
             add_hook_to_module(self.model.get_submodule(path), hook, append=True)
-
-    def _pinned(self, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Weights that are kept in memory, where a GPU can read them without help of the processor; tied ones once."""
-        found: dict[int, torch.Tensor] = {}
-        names = self._names(CPU)
-        held = {name: weights.get(name, self._held(name)) for name in names}
-        for value in held.values():
-            if id(value) not in found:
-                found[id(value)] = value.detach().to("cpu").pin_memory()
-        return {name: found[id(held[name])] for name in names}
 
     def _largest(self, weights: Mapping[str, torch.Tensor]) -> int:
         """Bytes of the largest module among those whose weights travel."""

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
-from notebook_accel import PartialState, debug_launcher, prepare_pippy
+from notebook_accel import (
+    PartialState,
+    debug_launcher,
+    init_empty_weights,
+    load_checkpoint_in_model,
+    prepare_pippy,
+)
 from notebook_accel.errors import ConfigError
 
 
@@ -81,6 +89,21 @@ def test_one_rank_keeps_the_model() -> None:
     model = made()
     assert prepare_pippy(model, example_args=(torch.ones(4, 8),)) is model
     assert "forward" not in vars(model)
+
+
+def test_rank_0_reads_a_checkpoint_and_the_others_receive_it(tmp_path: Path) -> None:
+    save_file(made().state_dict(), tmp_path / "model.safetensors")
+
+    def run(folder: str) -> tuple[bool, str]:
+        first = PartialState().is_main_process
+        with init_empty_weights():
+            model = Net().eval()
+        where = folder if first else "/no/such/folder"
+        load_checkpoint_in_model(model, where, dtype="bfloat16", broadcast_from_rank0=True)
+        expected = made().bfloat16().state_dict()
+        return all(torch.equal(value, expected[name]) for name, value in model.state_dict().items()), str(first)
+
+    assert list(debug_launcher(run, (str(tmp_path),))) == [(True, "True"), (True, "False")]
 
 
 def test_each_rank_runs_its_part_of_the_inputs() -> None:
