@@ -12,6 +12,7 @@ import torch
 from huggingface_hub import get_torch_storage_id, split_torch_state_dict_into_shards
 
 from notebook_accel.checkpoint import names
+from notebook_accel.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,18 @@ class Plan:
 
 
 def plan(state: Mapping[str, torch.Tensor], max_shard_size: int | str, *, safe: bool = True) -> Plan:
-    """Files of at most `max_shard_size` (bytes, or text such as "5GB"), except where one weight is larger."""
+    """Files of at most `max_shard_size` (bytes, or text such as "5GB"), except where one weight is larger.
+
+    Raises `ConfigError` for text that is no size.
+    """
     pattern = names.SAFE_WEIGHTS_PATTERN_NAME if safe else names.WEIGHTS_PATTERN_NAME
     index_name = names.SAFE_WEIGHTS_INDEX_NAME if safe else names.WEIGHTS_INDEX_NAME
-    split = split_torch_state_dict_into_shards(dict(state), filename_pattern=pattern, max_shard_size=max_shard_size)
+    try:
+        split = split_torch_state_dict_into_shards(dict(state), filename_pattern=pattern, max_shard_size=max_shard_size)
+    except ValueError as error:
+        raise ConfigError(
+            f'`max_shard_size={max_shard_size!r}` is no size. Give a number of bytes, or text such as "500MB" or "5GB".'
+        ) from error
     index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename} if split.is_sharded else None
     return Plan(split.filename_to_tensors, index, index_name)
 

@@ -125,7 +125,7 @@ class Restoring:
 
     def all(self, models: list[Any], **how: Any) -> int:
         """Put everything back, weights into `models`; returns the step. `how` goes to their `load_state_dict`."""
-        self.check()
+        self.check(models)
         live = self.training
         with Threads() as threads:
             paths = [self.folder / numbered(names.OPTIMIZER_NAME, n, ".bin") for n in range(len(live.optimizers))]
@@ -149,11 +149,11 @@ class Restoring:
         self._values()
         return self._random()
 
-    def check(self) -> None:
+    def check(self, models: list[Any]) -> None:
         """Raise `CheckpointError` when the checkpoint has more or fewer objects than were prepared and registered."""
         live = self.training
         counted = (
-            ("models", live.models, rf"({names.SAFE_MODEL_NAME}|{names.MODEL_NAME})(_\d+)?\.(safetensors|bin)"),
+            ("models", models, rf"({names.SAFE_MODEL_NAME}|{names.MODEL_NAME})(_\d+)?\.(safetensors|bin)"),
             ("optimizers", live.optimizers, rf"{names.OPTIMIZER_NAME}(_\d+)?\.bin"),
             ("schedulers", live.schedulers, rf"{names.SCHEDULER_NAME}(_\d+)?\.bin"),
             ("registered objects", live.custom, rf"{names.CUSTOM_NAME}_\d+\.pkl"),
