@@ -48,8 +48,9 @@ def load_checkpoint_in_model(
     """Load the weights of `checkpoint` (a file, an index, or the folder of one) into `model`.
 
     Each goes to its device of `device_map`, or to where the model has it. What goes to "disk" stays in the
-    checkpoint's file, mapped into memory; where it needs another dtype it is written to `offload_folder`. Weights take
-    the model's dtypes, or `dtype`; those of `keep_in_fp32_modules` are float32. With `strict`, missing and unexpected
+    checkpoint's file, mapped into memory; where it needs another dtype it is written to `offload_folder`. (Under a
+    limit on the process's data, `ulimit -d`, it must not be written to before `dispatch_model`.) Weights take the
+    model's dtypes, or `dtype`; those of `keep_in_fp32_modules` are float32. With `strict`, missing and unexpected
     names raise; otherwise they warn. `broadcast_from_rank0` (without a map): rank 0 reads, the others receive.
     `offload_state_dict` and `offload_8bit_bnb` change nothing: memory never holds more than the model's own weights.
 

@@ -18,7 +18,7 @@ from notebook_accel.bigmodel.load import Location
 from notebook_accel.bigmodel.mapped import lies_in_file, only_readable
 from notebook_accel.bigmodel.offload import PrefixedDataset, load_offloaded_weight, offload_weight, save_offload_index
 from notebook_accel.bigmodel.sizes import Device, get_non_persistent_buffers
-from notebook_accel.bigmodel.tensors import as_device, owner_of, put
+from notebook_accel.bigmodel.tensors import as_device, owner_of, put, set_module_tensor_to_device
 from notebook_accel.bigmodel.ties import find_tied_parameters, place_of, retie_parameters
 from notebook_accel.errors import ConfigError
 
@@ -189,11 +189,18 @@ class Spread:
         return [path for path, several in devices.items() if len(several) > 1]
 
     def _attach_to_single_tensors(self, known: Mapping[str, torch.Tensor], away: Iterable[str], tied: Any) -> None:
-        """Parameters that the map names themselves: they sit on a module that was split."""
+        """Tensors that the map names themselves, or not at all: they sit on a module that was split."""
         modules = {name for name, _ in self.model.named_modules(remove_duplicate=False)}
+        for name in self.transient:
+            if place_of(name, self.device_map) is None:
+                set_module_tensor_to_device(self.model, name, self.main)
         names: dict[str, list[str]] = {}
         for name, device in self.device_map.items():
-            if name not in modules and str(device) in away and name in known:
+            if name in modules:
+                continue
+            if str(device) not in away or name not in known:
+                set_module_tensor_to_device(self.model, name, self.main if str(device) in LAST else device)
+            else:
                 names.setdefault(name.rpartition(".")[0], []).append(name.rpartition(".")[2])
         for path, short in names.items():
             inside = PrefixedDataset(known, f"{path}." if path else "")

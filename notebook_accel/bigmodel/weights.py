@@ -85,6 +85,8 @@ class Weights(Mapping[str, torch.Tensor]):
         if file not in self._read:
             found, mapped = _read_torch(file)
             if not mapped:
+                for other in self._in_memory:  # one at a time: each is in memory as a whole
+                    self.close(other)
                 self._in_memory.add(file)
             if not isinstance(found, Mapping):
                 raise CheckpointError(f"{file} holds a {type(found).__name__}, and no weights by name.")

@@ -334,6 +334,13 @@ def test_a_block_that_was_split_over_devices_is_named(tmp_path: Path) -> None:
         found(INPUTS)
 
 
+def test_single_parameters_of_a_split_module_go_where_the_map_says() -> None:
+    device_map = {"start": "meta", "embedding": "cpu", "head": "cpu", "blocks": "cpu"}
+    found = dispatch_model(plain(), device_map, main_device="cpu")
+    assert found.start.device.type == "meta"
+    assert found.embedding.weight.device.type == "cpu"
+
+
 def test_the_old_file_format_of_torch_is_read(tmp_path: Path) -> None:
     model = plain()
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=False)
