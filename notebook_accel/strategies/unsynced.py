@@ -1,4 +1,4 @@
-"""Finding gradients that are not averaged over the ranks, because the forward pass went past DDP."""
+"""Finding gradients that DDP does not average: no forward pass has gone through it since it did so last."""
 
 from __future__ import annotations
 
@@ -19,15 +19,20 @@ def enter(model: DistributedDataParallel) -> None:
 
 
 def check(loss: torch.Tensor, models: Iterable[DistributedDataParallel]) -> None:
-    """Warn when `loss` was computed with a model that is being trained, and not through its DDP.
+    """Warn when `loss` trains a model, and its DDP does not expect gradients.
 
-    Only where no forward pass went through DDP since the last backward pass is the graph of `loss` looked at.
+    That is so when the model inside was called, and in a second backward pass of one forward pass. Not where
+    gradients are to stay (`no_sync`): they are averaged later. The graph of `loss` is looked at only where no forward
+    pass went through DDP since the last backward pass.
     """
     for model in models:
         state = model.__dict__
-        if state.pop(_ENTERED, False) or not model.module.training or state.get(_LOOKS_LEFT, _MOST_LOOKS) == 0:
+        if state.pop(_ENTERED, False) or not model.require_backward_grad_sync or not model.module.training:
             continue
-        state[_LOOKS_LEFT] = state.get(_LOOKS_LEFT, _MOST_LOOKS) - 1
+        looks = state.get(_LOOKS_LEFT, _MOST_LOOKS)
+        if not looks:
+            continue
+        state[_LOOKS_LEFT] = looks - 1
         if _trains(loss, model.module):
             state[_LOOKS_LEFT] = 0
             _warn(model.module)
@@ -49,9 +54,11 @@ def _trains(loss: torch.Tensor, model: torch.nn.Module) -> bool:
 
 
 def _warn(model: torch.nn.Module) -> None:
+    name = type(model).__name__
     warnings.warn(
-        f"This loss was computed with the {type(model).__name__} inside of what prepare() returned: its gradients stay "
-        "on each rank and are not averaged. Train with what prepare() returned; unwrap_model() is for evaluation, "
-        "under torch.no_grad() or after eval(), and for saving.",
+        "The gradients of this loss stay on each rank, and are not averaged: since the last backward pass no forward "
+        f"pass of the {name} went through what prepare() returned. Call that, and not the {name} inside of it, which "
+        "is for evaluation (under torch.no_grad(), or after eval()) and for saving. For several losses of one forward "
+        "pass use backward() once, with their sum.",
         stacklevel=5,
     )

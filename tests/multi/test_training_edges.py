@@ -60,6 +60,16 @@ def go_past_ddp() -> dict[str, list[str]]:
             accelerator.backward(critic(generator(ROW).detach()).sum())  # the critic's turn
             accelerator.backward(critic(generator(ROW)).sum())
 
+    def twice() -> None:
+        output = twice_used(ROW)
+        accelerator.backward(output.sum(), retain_graph=True)
+        accelerator.backward(output.mean())
+
+    twice_used = prepared()
+    found["twice from one forward pass"] = said(twice)
+    twice_used = prepared()
+    with accelerator.no_sync(twice_used):
+        found["where gradients stay for now"] = said(twice)
     found["two models in turn"] = said(play)
 
     compiled = torch.compile(prepared(), backend="eager")
@@ -69,12 +79,12 @@ def go_past_ddp() -> dict[str, list[str]]:
 
 def test_training_the_model_inside_is_warned_of_once_and_evaluating_it_never() -> None:
     for found in debug_launcher(go_past_ddp):
-        (warning,) = found.pop("through the inside")
-        assert "Linear inside of what prepare() returned" in warning
-        assert "not averaged" in warning
-        assert warning.endswith("test_training_edges.py")  # it points at the user's line
+        for name in ("through the inside", "twice from one forward pass"):
+            (warning,) = found.pop(name)
+            assert "not averaged: since the last backward pass no forward pass of the Linear went through" in warning
+            assert warning.endswith("test_training_edges.py")  # it points at the user's line
         assert found == {name: [] for name in found}
-        assert len(found) == 5
+        assert len(found) == 6
 
 
 def use_compiled_parts() -> dict[str, Any]:
