@@ -74,3 +74,23 @@ def test_interrupt(colab):
     assert colab.finish(cell).error == "KeyboardInterrupt"
     assert time.monotonic() - began < 5
     assert colab.run("list(notebook_launcher(lambda: 5, num_processes=2, cpu=True))").value == "[5, 5]"
+
+
+def test_a_session_by_magics(colab):
+    colab.run("%load_ext notebook_accel\n%accel start -n 2 --cpu", timeout=120)
+    ran = colab.run("%%ranks\nmine = rank + 1\nclass Net: layer_one = 3\nprint('hello')\nmine")
+    assert ran.stdout == "[ranks 0, 1] hello\n"
+    assert ran.value == "[rank 0] 1\n[rank 1] 2"
+    ran = colab.run("%%ranks\n\n1 / (rank - 1)", ok=False)
+    assert ran.error == "ZeroDivisionError"
+    assert "line 3" in plain(ran.traceback) or "----> 3" in plain(ran.traceback)
+    assert "notebook_accel" not in plain(ran.traceback)
+    found = colab.client.complete("%%ranks\nNet.lay", 15, reply=True, timeout=30)["content"]["matches"]
+    assert found == ["Net.layer_one"]
+    ran = colab.run("%accel status")
+    assert "<table" in ran.data[0]["text/html"]
+    assert "application/vnd.jupyter.widget-view+json" in ran.data[1]
+    colab.run("%accel every-cell on")
+    assert colab.run("mine").value == "[rank 0] 1\n[rank 1] 2"
+    assert "are gone" in colab.run("%accel stop").stdout
+    assert colab.run("1 + 1").value == "2"
