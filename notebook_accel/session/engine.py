@@ -198,10 +198,16 @@ class Engine:
         lines = []
         for cell in cells:
             pending = self.pool.submit_cell(cell.code, cell.name, [rank], first_line=cell.first_line, count=cell.count)
-            self.pool.wait(pending, Silent(), hang_report=None)
+            try:
+                with interrupts.told(pending.stop):
+                    self.pool.wait(pending, Silent())
+            except KeyboardInterrupt:
+                self.pool.interrupt(pending, Silent(), CLEAN_UP_SECONDS)
+                return [*lines, f"{cell.title} was stopped on rank {rank}, and no later one was run again."]
+            finally:
+                pending.discard()
             if pending.failed:
                 lines.append(f"{cell.title} could not be run again on rank {rank}: {_headline(pending)}")
-            pending.discard()
         return lines
 
     def _call(self, packed: Packed, ranks: Collection[int]) -> RankResults:

@@ -14,7 +14,7 @@ from notebook_accel.config import load
 from notebook_accel.errors import ConfigError
 from notebook_accel.launch import arguments
 from notebook_accel.launch.arguments import Unset
-from notebook_accel.pool import diagnose, hangs
+from notebook_accel.pool import diagnose, hangs, interrupts
 from notebook_accel.pool.events import Located, View
 from notebook_accel.pool.pending import Pending, RankResults
 from notebook_accel.pool.serialize import Packed
@@ -232,16 +232,15 @@ class Session(Members):
         """
         self._require_open()
         before = [record for record in self.history if record.ok] if replay else []
-        if rank is None:
+        with interrupts.held():
+            if rank is not None:
+                (rank,) = select.ranks(rank, self.ranks)
+                return self._engine.replace(rank, [record.cell for record in before if rank in record.ranks])
             self._engine.pool.close(ok=False)
             self._engine = self._open(opening.find_means(self.config, kept=self._plan.keep_alive is not None)[0])
-            self.history.clear()
-            for record in before:
-                self._run_cell(record.cell, record.ranks, True, None, "quiet", False)
-        else:
-            (rank,) = select.ranks(rank, self.ranks)
-            cells = [record.cell for record in before if rank in record.ranks]
-            return self._engine.replace(rank, cells)
+        self.history.clear()
+        for record in before:
+            self._run_cell(record.cell, record.ranks, True, None, "quiet", False)
         return []
 
     def close(self) -> None:
