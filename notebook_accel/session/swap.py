@@ -7,9 +7,11 @@ classes derived from it, have the new methods. The name in the notebook goes on 
 from __future__ import annotations
 
 import gc
+import sys
 import types
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from notebook_accel.pool import ranges, serialize
@@ -22,6 +24,21 @@ _MOST_NAMES = 8
 _BY_MAGIC = "run_cell_magic"  # code inside of a magic (%%time) cannot be looked into
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """Something that was not swapped."""
+
+    held: weakref.ref[Any]
+    reason: str
+
+    def told(self) -> str:
+        """What to tell of it: nothing, when nobody uses it any more."""
+        old = self.held()
+        if old is None:
+            return ""
+        return _who_keeps(old, self.reason) if isinstance(old, type) else self.reason
+
+
 class Swaps:
     """Watches the statements of cells, and swaps what they define anew."""
 
@@ -30,8 +47,8 @@ class Swaps:
         self._before: dict[str, Any] = {}
         self._defined: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
         self._swapped: list[str] = []
-        self._kept: dict[str, Callable[[], str]] = {}
-        self._stale: dict[str, list[Callable[[], str]]] = {}
+        self._kept: list[_Kept] = []
+        self._stale: dict[str, list[_Kept]] = {}  # classes that an earlier cell could not change
 
     def before(self, code: types.CodeType) -> None:
         """A statement is about to run."""
@@ -48,16 +65,27 @@ class Swaps:
             if isinstance(new, type):
                 self._defined.setdefault(new, tuple(vars(new)))
             if _is_of_a_cell(name, old):
-                self._replace(name, old, new)
+                self._try(name, old, new)
 
     def notes(self) -> list[tuple[str, str]]:
         """What was swapped since the last time, and what was not: (what was done, to what)."""
         swapped, kept = list(dict.fromkeys(self._swapped)), self._kept
-        self._swapped, self._kept = [], {}
-        found = [("Swapped", _listed(swapped))] if swapped else []
+        self._swapped, self._kept = [], []
         if kept:
             gc.collect()  # of what lives on, some may have been waiting for it
-        return [*found, *(("Not swapped", reason) for find in kept.values() if (reason := find()))]
+        reasons = dict.fromkeys(reason for item in kept if (reason := item.told()))
+        found = [("Swapped", _listed(swapped))] if swapped else []
+        return [*found, *(("Not swapped", reason) for reason in reasons)]
+
+    def _try(self, name: str, old: Any, new: Any) -> None:
+        """Swap, and go on with the cell whatever becomes of it."""
+        known = len(self._swapped)
+        try:
+            self._replace(name, old, new)
+        except Exception as error:  # noqa: BLE001 - classes run code of the user when they are changed
+            self._keep(name, old, f"{type(error).__name__} was raised: {error}")
+        if len(self._swapped) > known and (dynamo := sys.modules.get("torch._dynamo")) is not None:
+            dynamo.reset()  # what torch.compile has made of the old code does not always notice
 
     def _replace(self, name: str, old: Any, new: Any) -> None:
         others = [key for key, value in self._variables.items() if value is old and not key.startswith("_")]
@@ -85,7 +113,8 @@ class Swaps:
         if not reason and (maker := classes.maker_changed(old, new)) and classes.instances(old):
             reason = f"its {maker} has changed"
         if reason:
-            self._keep_class(name, old, reason)
+            self._keep(name, old, reason)
+            self._stale.setdefault(name, []).append(self._kept[-1])
             return
         held = {id(value) for value in self._variables.values()}
         changed = classes.update(old, new, self._defined.get(old, ()), held)
@@ -93,24 +122,12 @@ class Swaps:
         self._swapped += [f"{name}.{attribute}" for attribute in changed]
         self._variables[name] = old
         serialize.forget(old)
-        for place, find in enumerate(self._stale.get(name, ())):
-            self._kept[f"{name} {place}"] = find
+        stale = self._stale[name] = [item for item in self._stale.get(name, ()) if item.held() is not None]
+        self._kept += stale
 
     def _keep(self, name: str, old: Any, reason: str) -> None:
         """Say at the end of the cell that `old` lives on, if it does then."""
-        held = weakref.ref(old)
-        self._kept[name] = lambda: "" if held() is None else f"{name}, since {reason}"
-
-    def _keep_class(self, name: str, old: type, reason: str) -> None:
-        """The same, also at the end of later cells that define it."""
-        held = weakref.ref(old)
-
-        def find() -> str:
-            living = held()
-            return "" if living is None else _who_keeps(living, f"{name}, since {reason}")
-
-        self._kept[name] = find
-        self._stale.setdefault(name, []).append(find)
+        self._kept.append(_Kept(weakref.ref(old), f"{name}, since {reason}"))
 
 
 def lines(pending: Pending) -> list[str]:

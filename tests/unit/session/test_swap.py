@@ -312,6 +312,32 @@ def test_a_cell_that_fails_has_swapped_what_came_before(rank):
     assert rank.swaps.notes() == [("Swapped", "Net.run")]
 
 
+def test_another_name_keeps_the_old_class(rank):
+    rank.run("class Net:\n    def run(self): return 1\nPlainNet = Net\nnet = Net()")
+    (told,) = rank.run("class Net(PlainNet):\n    def run(self): return super().run() + 1")
+    assert told.startswith("Not swapped: Net, since `PlainNet` is the old one, and keeps its meaning: 1 instance")
+    assert rank["net.run(), Net().run()"] == (1, 2)
+
+
+def test_a_class_that_cannot_be_changed_does_not_end_the_cell(rank):
+    rank.run("class Net:\n    pass\nnet = Net()")
+    (told,) = rank.run("class Net:\n    __name__ = 3")
+    assert told.startswith("Not swapped: Net, since TypeError was raised: ")
+
+
+def test_compiled_code_is_made_anew(rank):
+    rank.run("""
+        import torch
+        class Net(torch.nn.Module):
+            def forward(self, x): return x + 1
+        net = Net()
+        compiled = torch.compile(lambda x: net(x) * 2, backend="eager")
+    """)
+    assert rank["compiled(torch.ones(1)).item()"] == 4
+    rank.run("class Net(torch.nn.Module):\n    def forward(self, x): return x + 2")
+    assert rank["compiled(torch.ones(1)).item()"] == 6
+
+
 def test_definitions_inside_of_a_cell_magic(rank):
     rank.space["run_cell_magic"] = lambda name, line, code: exec(code, rank.space)
     rank.run("def step(): return 1\nheld = [step]\nnumber = 3")
