@@ -4,6 +4,8 @@ A page of such a tensor is the file's own page in the system's cache, shared wit
 may take it back at any time. Where a tensor is written to, the system gives it a page of its own (copy on write):
 the file never changes. A process with a limit on its data (`ulimit -d`) is not given pages that could become its
 own; there the tensors can only be read.
+
+Files must not be written over while tensors lie in them; replacing one by a new file, as our own writers do, is fine.
 """
 
 from __future__ import annotations
@@ -154,7 +156,7 @@ def _region_of(tensor: torch.Tensor) -> _Region | None:
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
         return None
     address = tensor.data_ptr()
-    return next((region for region in _regions if 0 <= address - region.start < len(region)), None)
+    return next((region for region in tuple(_regions) if 0 <= address - region.start < len(region)), None)
 
 
 def as_parameter(like: torch.nn.Parameter, value: torch.Tensor) -> torch.nn.Parameter:

@@ -1,4 +1,7 @@
-"""Loading checkpoints into models, and running them: every placement gives what the plain model gives, bit for bit."""
+"""Loading checkpoints into models, and running them: every placement gives what the plain model gives, bit for bit.
+
+Of the field reports, B50e, B50g, B50h, B50j, B50k, B50l and B50r are here; B50a to B50d and B50i are in test_plan.py.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import json
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from notebook_accel.accelerator import Accelerator
+from notebook_accel.bigmodel import progress
 from notebook_accel.bigmodel.align import AlignDevicesHook
 from notebook_accel.bigmodel.dispatch import dispatch_model, load_checkpoint_and_dispatch
 from notebook_accel.bigmodel.load import load_checkpoint_in_model
@@ -175,6 +180,18 @@ def test_tied_names_that_are_both_in_the_file(tmp_path: Path) -> None:
     found = load_checkpoint_and_dispatch(empty(), tmp_path, {"": "cpu"}, strict=True)
     assert found.head.weight is found.embedding.weight
     assert torch.equal(output(found), output(model))
+
+
+def test_the_bar_shows_bytes_and_rate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "_AFTER_SECONDS", 0)
+    with progress.progress(3 * 2**20) as bar:
+        bar.update(2**20)
+        time.sleep(0.2)
+        bar.update(2**21)
+    shown = capsys.readouterr().err
+    assert "Loading weights" in shown
+    assert "3.00M/3.00M" in shown
+    assert "B/s" in shown
 
 
 def test_a_state_dict_from_files(tmp_path: Path) -> None:
@@ -419,6 +436,8 @@ def test_an_accelerator_knows_spread_models(tmp_path: Path) -> None:
     assert all(
         torch.equal(value, plain().state_dict()[name]) for name, value in accelerator.get_state_dict(spread).items()
     )
+    accelerator.save_model(spread, tmp_path)  # over the file that it lies in
+    assert torch.equal(output(spread), output(plain()))
     accelerator.save_model(spread, tmp_path / "saved", max_shard_size="3KB")
     assert torch.equal(output(load_checkpoint_and_dispatch(empty(), tmp_path / "saved", "auto")), output(plain()))
 
