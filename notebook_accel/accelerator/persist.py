@@ -105,8 +105,9 @@ class Persistence:
         every rank, registered objects, and `values`. The folder counts when it is complete, and not before. Every
         rank should call it; when only the main process does, it writes without the others' random numbers.
 
-        `async_save` returns when everything is copied, and writes behind the training; what goes wrong is raised by
-        the next call, or by `wait_for_checkpoint()`. `flush=False` leaves it to the system when files get to the disk.
+        `async_save` returns when everything is copied (states of optimizers may still be: their next step waits for
+        that), and writes behind the training. What goes wrong is raised by the next call, or by
+        `wait_for_checkpoint()`. `flush=False` leaves it to the system when files get to the disk.
         Raises `CheckpointError` on every rank when it cannot be written; older checkpoints are untouched then.
         """
         if save_model_func_kwargs:

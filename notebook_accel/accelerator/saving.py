@@ -13,7 +13,7 @@ from notebook_accel.checkpoint import commit, keep, late, manifest
 from notebook_accel.checkpoint.contents import Bytes, Content
 from notebook_accel.checkpoint.meeting import CameLate, Meeting
 from notebook_accel.checkpoint.options import ProjectConfiguration
-from notebook_accel.checkpoint.snapshot import Snapshots
+from notebook_accel.checkpoint.snapshot import Copying, Snapshots
 from notebook_accel.checkpoint.state import Restoring, Training
 from notebook_accel.checkpoint.writer import Background, Save
 from notebook_accel.comm import collectives, failures
@@ -34,11 +34,14 @@ class Saving:
         first = process.rank - process.local_rank if project.save_on_each_node else 0
         count = process.local_world_size if project.save_on_each_node else process.world_size
         self._meeting = Meeting(process, first, range(first, first + count))
-        self._behind, self._snapshots = Background(), Snapshots()
+        self._behind, self._snapshots, self._copying = Background(), Snapshots(), Copying()
 
     def wait(self) -> None:
         """Return when nothing is being written any more; raises what has gone wrong."""
-        self._behind.wait()
+        try:
+            self._behind.wait()
+        finally:
+            self._copying.end()
 
     def release(self) -> None:
         """Give back the memory that is kept for copies."""
@@ -66,8 +69,8 @@ class Saving:
         self._meeting.announce()
         save = self._begun(target, training, part, hooks, safe=safe, flush=flush)
         if behind:
-            save.contents = self._snapshots.of(save.contents)
-            self._behind.start(save.run)
+            save.contents, self._copying = self._snapshots.of(save.contents, training.steppers())
+            self._behind.start(lambda: save.run(first=self._copying.run))
         else:
             save.run()
         self._project.iteration += self._project.automatic_checkpoint_naming

@@ -113,26 +113,26 @@ class Saved:
     """An object as `torch.save` writes it."""
 
     def __init__(self, obj: Any) -> None:
-        self._obj = obj
+        self.obj = obj
 
     def pieces(self, path: Path) -> Pieces:
         """torch writes the frame of the file, with holes for the numbers; the rest is for the caller to fill."""
         skip: Any = getattr(torch.serialization, "skip_data", None)  # since torch 2.6
-        storages = [] if skip is None else _storages(self._obj)
+        storages = [] if skip is None else _storages(self.obj)
         if not storages:
             memory = io.BytesIO()
-            torch.save(self._obj, memory)
+            torch.save(self.obj, memory)
             return [memory.getbuffer()]
         try:
             with skip():
-                torch.save(self._obj, path)
+                torch.save(self.obj, path)
         except RuntimeError as error:  # torch's word for every error of the file system
             raise OSError(errno.EIO, str(error), str(path)) from error
         return _filled(path, storages)
 
     def copied(self, copy: Callable[[torch.Tensor], torch.Tensor]) -> Saved:
         """The same with tensors of its own; what is no container or tensor is pickled and made again."""
-        return Saved(copies(self._obj, copy))
+        return Saved(copies(self.obj, copy))
 
 
 def _filled(path: Path, storages: list[torch.UntypedStorage]) -> Pieces:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
 from notebook_accel.checkpoint import files, names
 from notebook_accel.checkpoint.contents import Bytes, Content, Saved, Tensors, begin_owning
@@ -64,6 +65,12 @@ class Training:
             found[f"{names.CUSTOM_NAME}_{number}.pkl"] = _checked(item.state_dict(), item)
         found[names.VALUES_NAME] = Bytes((json.dumps(self.values, indent=1) + "\n").encode())
         return found
+
+    def steppers(self) -> dict[str, Optimizer]:
+        """For the files that hold states of optimizers, torch's optimizers whose steps change them."""
+        inner = [getattr(optimizer, "optimizer", optimizer) for optimizer in self.optimizers]
+        named = {numbered(names.OPTIMIZER_NAME, number, ".bin"): item for number, item in enumerate(inner)}
+        return {name: item for name, item in named.items() if isinstance(item, Optimizer)}
 
     def of_rank(self, rank: int) -> dict[str, bytes]:
         """The files that only this rank can write: small ones."""

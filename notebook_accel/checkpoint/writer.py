@@ -32,10 +32,15 @@ class Save:
     total_limit: int | None = None
     """How many numbered checkpoints stay; None: all, or it is not a numbered one."""
 
-    def run(self) -> None:
-        """Write it, and tell the other ranks. Raises `CheckpointError`; older checkpoints are untouched then."""
+    def run(self, first: Callable[[], None] | None = None) -> None:
+        """Do what comes `first`, write it, and tell the other ranks.
+
+        Raises `CheckpointError`; older checkpoints are untouched then.
+        """
         try:
             with self.meeting.telling(self.target):
+                if first is not None:
+                    first()
                 parts = self.meeting.collect(self.working)
                 self._write(parts)
         except BaseException:

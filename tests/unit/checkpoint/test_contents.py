@@ -85,7 +85,8 @@ def test_copies_are_of_their_own(tmp_path: Path) -> None:
     contents = {"one": Tensors(state), "two": Saved(state)}
     for _ in range(2):  # the second time in the same memory
         expected = {name: value.clone() for name, value in state.items()}
-        copied = snapshots.of(contents)
+        copied, copying = snapshots.of(contents)
+        copying.run()
         for value in state.values():
             value.zero_()
         output.write_all(tmp_path, copied, flush=False)

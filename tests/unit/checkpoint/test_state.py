@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from notebook_accel import Accelerator, ProjectConfiguration
+from notebook_accel.checkpoint.snapshot import Copying
 from notebook_accel.errors import ArgumentTypeError, CheckpointError, ConfigError
 
 
@@ -217,6 +219,42 @@ def test_scaler_and_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1))
     accelerator.load_state(tmp_path / "state")
     assert (accelerator.step, accelerator.scaler.get_scale()) == (2, 123.0)
+
+
+def test_steps_wait_for_their_copy(tmp_path: Path) -> None:
+    """A step right behind a save, many times; and a state that something else changes."""
+    accelerator = numbered(tmp_path)
+    model = torch.nn.Linear(700, 700)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1, momentum=1.0))
+    for _ in range(8):
+        for item in model.parameters():
+            item.grad = torch.ones_like(item)
+        optimizer.step()  # the momentum of everything is its number now
+        accelerator.save_state(async_save=True)
+    accelerator.wait_for_checkpoint()
+    for number in range(8):
+        accelerator.load_state(tmp_path / "checkpoints" / f"checkpoint_{number}")
+        for state in optimizer.state_dict()["state"].values():
+            assert set(state["momentum_buffer"].flatten().tolist()) == {number + 1.0}
+    assert not optimizer.optimizer._optimizer_step_pre_hooks
+
+    started, changed = threading.Event(), threading.Event()
+
+    def run(self: Copying, real: Any = Copying.run) -> None:
+        started.set()
+        assert changed.wait(10)
+        real(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Copying, "run", run)
+        accelerator.save_state(async_save=True)
+        assert started.wait(10)
+        next(iter(optimizer.state.values()))["momentum_buffer"].zero_()
+        changed.set()
+        with pytest.raises(CheckpointError, match="changed by something else than its step"):
+            accelerator.wait_for_checkpoint()
+    optimizer.step()
+    assert names(tmp_path) == [f"checkpoint_{number}" for number in range(8)]
 
 
 def test_behind(tmp_path: Path) -> None:
