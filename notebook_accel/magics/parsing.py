@@ -17,12 +17,18 @@ class Helped(Exception):
     """Help was asked for, and has been printed."""
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """As wide as a cell, whatever the terminal that the kernel was started in."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=100)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are those of a magic."""
 
     def __init__(self, prog: str, **kwargs: Any) -> None:
-        kwargs = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **kwargs}
-        super().__init__(prog, **kwargs)
+        super().__init__(prog, formatter_class=_Help, allow_abbrev=False, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(

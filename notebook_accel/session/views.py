@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import traceback
 from collections.abc import Collection
 from typing import cast
 
 from notebook_accel.config.schema import Output as Choice
+from notebook_accel.display import kernel
 from notebook_accel.display.background import BackgroundView
 from notebook_accel.display.cell import CellView
 from notebook_accel.display.log import RunLog
@@ -15,6 +17,8 @@ from notebook_accel.pool import ranges
 from notebook_accel.pool.events import Output, Shown, View
 from notebook_accel.session import raised
 from notebook_accel.session.folded import Folding
+
+_CELL = re.compile(r'File "(<cell [^"]*>)"')
 
 
 class SharedLog(RunLog):
@@ -51,7 +55,13 @@ class FoldedBlock(Folding, BackgroundView):
         if error is not None and how == "failed":
             self._give(self._fold.take_all())
             lines = traceback.format_exception(type(error), error, raised.in_ranks(error))
-            self._screen.note("".join(lines))
+            self._screen.note(_by_number("".join(lines)))
+
+
+def _by_number(text: str) -> str:
+    """A traceback with the notebook's numbers in the place of the files that its cells are for Python."""
+    numbers = getattr(getattr(kernel.shell(), "compile", None), "_filename_map", {})
+    return _CELL.sub(lambda match: f"Cell In[{numbers[match[1]]}]" if match[1] in numbers else match[0], text)
 
 
 def for_cell(choice: str, log: SharedLog, *, wait: bool, ranks: Collection[int] = (), title: str = "A cell") -> View:

@@ -6,6 +6,7 @@ import json
 import re
 import time
 
+import nbformat
 import pytest
 
 from tests.notebooks.kernels import kernel
@@ -185,6 +186,7 @@ def test_cells_that_go_on_while_others_run(shared):
     assert "runs on ranks 0, 1" in first.text
     lines = re.findall(r"^\[ranks 0, 1\] line (\d+)$", seen[-1], re.MULTILINE)
     assert list(map(int, lines)) == list(range(50))
+    assert re.search(r"^  Cell In\[\d+\], line 3, in <module>$", seen[-1], re.MULTILINE)
     assert "ZeroDivisionError: division by zero" in seen[-1]
     assert re.search(r"^Cell In\[\d+\] failed after", seen[-1])
 
@@ -253,6 +255,12 @@ def test_status_of_busy_ranks_and_what_a_saved_notebook_keeps(shared):
     view = "application/vnd.jupyter.widget-view+json"
     assert view in widgets
     assert view not in table  # so that a page without widgets shows the table
+    exported = pytest.importorskip("nbconvert").HTMLExporter()
+    outputs = [nbformat.v4.new_output("display_data", data=data) for data in text.data]
+    page, _ = exported.from_notebook_node(
+        nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("%accel status", outputs=outputs)])
+    )
+    assert "all_gather" in page  # readable without a kernel, and without JavaScript
     state = shared.run(
         "import ipywidgets.embed\n"
         "found = ipywidgets.embed.embed_data(views=None)['manager_state']['state']\n"
