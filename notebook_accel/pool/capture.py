@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import ctypes
 import faulthandler
+import functools
 import gc
 import io
 import os
@@ -38,7 +39,7 @@ def flush() -> None:
             stream.flush()
         except (OSError, ValueError):  # the user closed it, or the kernel is gone: nothing left to save
             continue
-    ctypes.CDLL(None).fflush(None)
+    _libc().fflush(None)
 
 
 def flush_files() -> None:
@@ -48,6 +49,11 @@ def flush_files() -> None:
         if issubclass(type(item), (io.TextIOWrapper, io.BufferedWriter)) and not item.closed:
             with contextlib.suppress(OSError, ValueError):  # its pipe is closed, or it is detached
                 item.flush()
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def _text(fd: int) -> io.TextIOWrapper:

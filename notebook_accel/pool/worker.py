@@ -11,6 +11,7 @@ import importlib.machinery
 import logging
 import multiprocessing.util
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -127,6 +128,8 @@ class Worker:
                 raise KeyboardInterrupt
             if isinstance(message, Cell):
                 value, known = cell.run(message), serialize.known_classes()
+                if not message.values:  # plain text
+                    return pickle.dumps(value)
             else:
                 value, known = self._call(message, large)
         finally:

@@ -195,7 +195,7 @@ class Engine:
     def _rehearse(self, rank: int, cells: Sequence[Source]) -> list[str]:
         """Run cells on a rank that has not met the others; what could not be run, in lines."""
         self._call(preflight.pack(inside.rehearse, ()), [rank])
-        lines = []
+        lines: list[str] = []
         for cell in cells:
             pending = self.pool.submit_cell(cell.code, cell.name, [rank], first_line=cell.first_line, count=cell.count)
             try:

@@ -386,6 +386,17 @@ def test_a_dead_rank_is_named_and_comes_back(capfd):
         assert not after[0].equal(before)
 
 
+def test_a_flood_can_be_stopped_and_is_all_in_the_log(capfd):
+    with Session(num_processes=2, cpu=True) as session:
+        with stopped(1.0) as took:
+            session.run("while True: print('x' * 100)", ranks=0)
+        assert took[0] < 8
+        assert capfd.readouterr().out.count("\n") > 2000
+        assert list(session.run("rank")) == ["0", "1"]
+        with open(session.log_file) as file:
+            assert sum(1 for _ in file) > 2000
+
+
 def test_restarts_in_a_loop_leave_nothing():
     with Session(num_processes=2, cpu=True, output="quiet") as session:
         session.run("x = rank")

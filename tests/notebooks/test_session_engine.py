@@ -64,6 +64,10 @@ def test_a_session_in_a_kernel():
         assert time.monotonic() - began < 5
         assert running.run("list(session.pull('kept'))").value == "[0, 1]"
         assert running.run("sorted(name for name in globals() if not name.startswith('_'))").value == variables
+        flood = running.run("session.run('for i in range(100_000): print(i, \"x\" * 20)', ranks=0)")
+        shown = len(flood.stdout) + sum(len(str(data)) for data in flood.data)
+        assert shown < 1 << 21
+        assert running.run("sum(1 for _ in open(session.log_file)) >= 100_000").value == "True"
         pids = pids_of(running)
         assert len(alive(pids)) == 2
     assert gone(pids)
