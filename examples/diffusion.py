@@ -22,12 +22,12 @@ from typing import Any
 
 import torch
 from matplotlib.image import imsave
-from notebook_accel.utils import GradientAccumulationPlugin
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader
 
 from notebook_accel import Accelerator, ProjectConfiguration, set_seed
+from notebook_accel.utils import GradientAccumulationPlugin
 
 STEPS_OF_NOISE = 100
 SIZE = 8

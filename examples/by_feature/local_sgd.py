@@ -12,12 +12,12 @@ from __future__ import annotations
 import argparse
 
 import torch
-from notebook_accel.local_sgd import LocalSGD
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from notebook_accel import Accelerator, DataLoaderConfiguration, set_seed
+from notebook_accel.local_sgd import LocalSGD
 
 
 def load_data() -> tuple[TensorDataset, TensorDataset]:

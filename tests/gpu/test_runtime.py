@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from notebook_accel.local_sgd import LocalSGD
 
 from notebook_accel import Accelerator, ProfileKwargs, notebook_launcher, set_seed
+from notebook_accel.local_sgd import LocalSGD
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 

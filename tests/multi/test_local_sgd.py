@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from notebook_accel.local_sgd import LocalSGD
 from torch.utils.data import DataLoader, TensorDataset
 
 from notebook_accel import Accelerator, debug_launcher
 from notebook_accel.errors import ConfigError
+from notebook_accel.local_sgd import LocalSGD
 
 
 class Scalar(torch.nn.Module):

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from notebook_accel.utils import GradientAccumulationPlugin
 from torch.utils.data import DataLoader
 
 from notebook_accel import Accelerator, debug_launcher
+from notebook_accel.utils import GradientAccumulationPlugin
 
 
 class Scalar(torch.nn.Module):

@@ -11,13 +11,13 @@ from typing import Any
 
 import accelerate
 import accelerate.utils
-import notebook_accel.utils
 import numpy
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import notebook_accel
+import notebook_accel.utils
 from notebook_accel import debug_launcher
 
 PACKAGES = {"ours": notebook_accel, "theirs": accelerate}

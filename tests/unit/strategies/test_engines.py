@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from notebook_accel.utils.deepspeed import DummyOptim, DummyScheduler
 
 from notebook_accel import Accelerator
 from notebook_accel.comm import process as processes
 from notebook_accel.comm.process import Process
 from notebook_accel.errors import ConfigError
+from notebook_accel.utils.deepspeed import DummyOptim, DummyScheduler
 
 
 @pytest.fixture(autouse=True)
