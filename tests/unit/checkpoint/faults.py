@@ -144,7 +144,7 @@ def at_random_moments(folder: Path, count: int) -> dict[str, Any]:
         pid = child(work)
         os.close(write)
         with os.fdopen(read) as told:
-            heard = [int(told.readline()) for _ in range(generator.randrange(3))]  # whatever else keeps the machine busy
+            heard = [int(told.readline()) for _ in range(generator.randrange(3))]  # on a busy machine too
             time.sleep(generator.uniform(0.0, 1.2 * duration))
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
