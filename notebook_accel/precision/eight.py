@@ -76,9 +76,6 @@ class FP8RecipeKwargs(TERecipeKwargs, MSAMPRecipeKwargs):
         _check("backend", self.backend, ("TE", "MSAMP"))
 
 
-Recipe = AORecipeKwargs | TERecipeKwargs | MSAMPRecipeKwargs
-
-
 def _check(name: str, value: str | None, known: Sequence[str]) -> None:
     if value is not None and value.lower() not in {word.lower() for word in known}:
         raise ConfigError(f"`{name}={value!r}` cannot be: use one of {', '.join(known)}.")
