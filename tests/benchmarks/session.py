@@ -1,18 +1,26 @@
-"""Round trips of a cell with `pass`: `%%ranks` beside ipyparallel's `%%px`, and 16 ranks beside 8.
+"""Round trips of a cell with `pass`: `%%ranks` beside ipyparallel's `%%px`, and 16 ranks beside 8; or many cells.
 
 python -m tests.benchmarks.session [--pairs 20]
+python -m tests.benchmarks.session --cells 1000  # in a row, with failures and interrupts: what do they leave?
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
+import time
 
+import psutil
+
+from notebook_accel.session import Session
 from tests.benchmarks.ratios import interleaved
+from tests.multi.sessions import run_many
 from tests.notebooks.kernels import Kernel, kernel
 
 RANKS = 8
 LIMIT_SECONDS = 0.008
+LIMIT_GROWTH = 20
 
 TIMED = """
 import time
@@ -45,10 +53,35 @@ def seconds(running: Kernel, what: str) -> float:
     return float(ran.stdout.rpartition("took ")[2])
 
 
+def many(count: int) -> int:
+    """Memory before and after many cells; their results, and what they leave, are checked as they run."""
+    with Session(num_processes=2, cpu=True, output="quiet") as session:
+        run_many(session, 50)
+        before, began = memory(session), time.perf_counter()
+        run_many(session, count)
+        took, after = time.perf_counter() - began, memory(session)
+    grown = [(now - then) / 2**20 for now, then in zip(after, before)]
+    holds = max(grown) < LIMIT_GROWTH * count / 1000
+    names = ", ".join(f"{name} {size:+.1f} MB" for name, size in zip(("notebook", "rank 0", "rank 1"), grown))
+    verdict = "holds" if holds else "DOES NOT HOLD"
+    print(f"{count} cells in {took:.1f} s: {names} (limit {LIMIT_GROWTH} MB for 1,000 cells; {verdict})")
+    return 0 if holds else 1
+
+
+def memory(session: Session) -> list[int]:
+    """Resident bytes of this process and of the ranks."""
+    pids = [os.getpid(), *session.pull("os.getpid()")]
+    return [psutil.Process(pid).memory_info().rss for pid in pids]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=20)
-    pairs = parser.parse_args().pairs
+    parser.add_argument("--cells", type=int, help="Run this many cells instead.")
+    options = parser.parse_args()
+    if options.cells:
+        return many(options.cells)
+    pairs = options.pairs
     with kernel() as ours, kernel() as peer:
         ours.run(TIMED + OURS, timeout=300)
         peer.run(TIMED + PEER, timeout=300)

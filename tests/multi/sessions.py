@@ -8,7 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psutil
 import pytest
+
+from notebook_accel.session import Session
 
 TRAINING = """
 import os, time
@@ -51,3 +54,37 @@ def stopped(after: float) -> Iterator[list[float]]:
         took.append(time.monotonic() - began - after)
         timer.cancel()
         timer.join()
+
+
+def run_many(session: Session, count: int) -> None:
+    """Cells in a row, of two ranks; of 50, two fail on one rank or are stopped, and four on both. Nothing must leak."""
+    session.run("import os, time, torch, torch.distributed as dist\ncount = 0")
+    before = _held(session)
+    good = 0
+    for number in range(count):
+        if number % 50 == 20:
+            with pytest.raises(ZeroDivisionError):
+                session.run("if rank == 1: 1 / 0\ndist.all_reduce(torch.ones(1))")
+        elif number % 50 == 40:
+            with stopped(0.1):
+                session.run("time.sleep(60)")
+        elif number % 10 == 5:
+            with pytest.raises(ValueError, match=str(number)):
+                session.run(f"raise ValueError({number})")
+        else:
+            good += 1
+            session.run(f"count += 1\ntotal = torch.tensor([rank + {number}]); dist.all_reduce(total)")
+            assert list(session.pull("total.item()")) == [2 * number + 1] * 2
+    assert list(session.pull("count")) == [good] * 2
+    assert _held(session) == before
+
+
+def _held(session: Session) -> tuple[int, int, list[int], list[int]]:
+    """Threads and descriptors, of this process and of the ranks."""
+    session.run("import gc; _ = gc.collect()")
+    return (
+        threading.active_count(),
+        psutil.Process().num_fds(),
+        list(session.pull("len(os.listdir('/proc/self/fd'))")),
+        list(session.pull("len(os.listdir('/proc/self/task'))")),
+    )

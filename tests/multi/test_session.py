@@ -14,7 +14,7 @@ import pytest
 
 import notebook_accel.errors as errors
 from notebook_accel.session import Session, current
-from tests.multi.sessions import TRAINING, stopped
+from tests.multi.sessions import TRAINING, run_many, stopped
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -417,25 +417,7 @@ def test_restarts_in_a_loop_leave_nothing():
 
 def test_many_cells_with_failures_and_interrupts():
     with Session(num_processes=2, cpu=True, output="quiet") as session:
-        session.run("import os, time, torch, torch.distributed as dist\ncount = 0")
-        threads, descriptors = threading.active_count(), psutil.Process().num_fds()
-        inside = session.pull("len(os.listdir('/proc/self/fd'))")
-        for number in range(150):
-            if number % 50 == 20:
-                with pytest.raises(ZeroDivisionError):
-                    session.run("if rank == 1: 1 / 0\ndist.all_reduce(torch.ones(1))")
-            elif number % 50 == 40:
-                with stopped(0.1):
-                    session.run("time.sleep(60)")
-            elif number % 10 == 5:
-                with pytest.raises(ValueError, match=str(number)):
-                    session.run(f"raise ValueError({number})")
-            else:
-                session.run(f"count += 1\ntotal = torch.tensor([rank + {number}]); dist.all_reduce(total)")
-                assert list(session.pull("total.item()")) == [2 * number + 1] * 2
-        assert list(session.pull("count")) == [129] * 2
-        assert (threading.active_count(), psutil.Process().num_fds()) == (threads, descriptors)
-        assert list(session.pull("len(os.listdir('/proc/self/fd'))")) == list(inside)
+        run_many(session, 150)
 
 
 def test_large_values_are_not_copied_until_a_rank_writes():
