@@ -13,7 +13,7 @@ from IPython.core.error import UsageError
 from notebook_accel.config import load
 from notebook_accel.config.flags import FLAGS
 from notebook_accel.config.values import from_text
-from notebook_accel.magics import board
+from notebook_accel.magics import board, notices
 from notebook_accel.magics.board import Board
 from notebook_accel.magics.every import EveryCell
 from notebook_accel.pool import ranges
@@ -80,8 +80,9 @@ def logs(place: Place, asked: argparse.Namespace) -> None:
 
 def interrupt(place: Place, asked: argparse.Namespace) -> None:
     """Stop what runs."""
-    registry.required().interrupt()
-    print("Interrupted: no rank runs a cell now.")
+    session = registry.required()
+    session.interrupt()
+    print(notices.interrupted(session))
 
 
 def restart(place: Place, asked: argparse.Namespace) -> None:
@@ -107,7 +108,9 @@ def push(place: Place, asked: argparse.Namespace) -> None:
     missing = [name for name in asked.names if name not in place.shell.user_ns]
     if missing:
         raise UsageError(f"There is no variable {missing[0]!r} in the notebook.")
-    registry.required().push({name: place.shell.user_ns[name] for name in asked.names}, ranks=asked.ranks)
+    session = registry.required()
+    notices.tell_if_busy(session, session.select(asked.ranks))
+    session.push({name: place.shell.user_ns[name] for name in asked.names}, ranks=asked.ranks)
 
 
 def pull(place: Place, asked: argparse.Namespace) -> None:
@@ -117,6 +120,7 @@ def pull(place: Place, asked: argparse.Namespace) -> None:
             raise UsageError(f"{name!r} is no name of a variable. session.pull({name!r}) gives the values.")
     session = registry.required()
     one = session.select(asked.rank)[0] if asked.rank is not None else None
+    notices.tell_if_busy(session, session.ranks if one is None else (one,))
     found = session.pull(asked.names, one)
     for name in asked.names:
         values = type(found)({rank: part[name] for rank, part in found.by_rank.items()})
@@ -143,7 +147,9 @@ def every_cell(place: Place, asked: argparse.Namespace) -> None:
 
 def check(place: Place, asked: argparse.Namespace) -> None:
     """Whether the ranks have the same."""
-    print(registry.required().pull(f"accelerator.check_sync({', '.join(asked.names)})")[0])
+    session = registry.required()
+    notices.tell_if_busy(session, session.ranks)
+    print(session.pull(f"accelerator.check_sync({', '.join(asked.names)})")[0])
 
 
 def _refuse_a_second() -> None:

@@ -9,11 +9,10 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from notebook_accel.magics import errors, every, here
+from notebook_accel.magics import errors, every, here, notices
 from notebook_accel.magics.parsing import Parser, parse, words
 from notebook_accel.pool import ranges
 from notebook_accel.session import registry
-from notebook_accel.session.session import Session
 
 _DESCRIPTION = """\
 Run the cell on the ranks of the session: as IPython runs it, on variables that stay.
@@ -84,7 +83,7 @@ def run(shell: Any, line: str, cell: str) -> None:
         ranks = session.select(request.ranks)
         if request.every:
             print(f"On {ranges.words(ranks)}, as every cell; %accel every-cell off ends it.")
-        _tell_if_busy(session, ranks)
+        notices.tell_if_busy(session, ranks)
         result = session.run(
             cell,
             ranks,
@@ -99,15 +98,6 @@ def run(shell: Any, line: str, cell: str) -> None:
         shell.user_ns[request.name] = result
     if request.here:
         here.run(shell, cell, 2)
-
-
-def _tell_if_busy(session: Session, ranks: tuple[int, ...]) -> None:
-    """Say what a cell waits for that cannot begin at once."""
-    busy = session.busy & set(ranks)
-    if busy:
-        print(
-            f"{ranges.sentence_start(busy)} still {'run' if len(busy) > 1 else 'runs'} another cell; this one follows."
-        )
 
 
 def _positional_last(found: list[str]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from notebook_accel.display.clicks import deliver_early
+from notebook_accel.magics import notices
 from notebook_accel.session.session import Session
 
 ALL = "all ranks"
@@ -51,13 +52,13 @@ class Controls:
 
     def _interrupt(self) -> None:
         self._session.interrupt()
-        self._say(f"Interrupted at {time.strftime('%H:%M:%S')}.")
+        self._say(f"{time.strftime('%H:%M:%S')} {notices.interrupted(self._session)}")
 
     def _restart(self) -> None:
         chosen = self._rank.value
         self._say(f"Restarting {chosen} …")
         self._session.restart(None if chosen == ALL else int(chosen.removeprefix("rank ")))
-        self._say(f"Restarted {chosen} at {time.strftime('%H:%M:%S')}.")
+        self._say(f"{time.strftime('%H:%M:%S')} Restarted {chosen}.")
 
     def _say(self, text: str) -> None:
         self._message.value = f'<span role="status" style="margin-left:8px">{html.escape(text)}</span>'

@@ -170,6 +170,8 @@ def test_cells_that_go_on_while_others_run(shared):
     shared.run("%%ranks 1 --nowait -o handle\nfor n in range(50): print('line', n); time.sleep(0.02)")
     assert "Rank 1 still runs another cell; this one follows." in shared.run("%%ranks 1\n1").stdout
     assert "finished" in shared.run("handle.result(); handle").value
+    shared.run("%%ranks --nowait\ntime.sleep(600)")
+    assert shared.run("%accel interrupt").stdout.endswith("Interrupted: no rank runs a cell now.\n")
     cell = shared.start("%%ranks --nowait\nfor n in range(50): print('line', n); time.sleep(0.02)\n1 / (rank - 1)")
     first = finish(shared, cell)
     other = shared.start("import time\nfor n in range(3): print('other', n); time.sleep(0.6)")
@@ -189,6 +191,20 @@ def test_cells_that_go_on_while_others_run(shared):
     assert re.search(r"^  Cell In\[\d+\], line 3, in <module>$", seen[-1], re.MULTILINE)
     assert "ZeroDivisionError: division by zero" in seen[-1]
     assert re.search(r"^Cell In\[\d+\] failed after", seen[-1])
+
+
+def test_two_cells_that_go_on_have_a_block_each(shared):
+    cells = [
+        shared.start(f"%%ranks {rank} --nowait\nfor n in range(20): print('of', rank); time.sleep(0.01)")
+        for rank in (0, 1)
+    ]
+    last = {}
+    while len([text for text in last.values() if "finished" in text]) < 2:
+        message = shared.client.get_iopub_msg(timeout=30)
+        if message["msg_type"] == "update_display_data":
+            last[message["parent_header"]["msg_id"]] = message["content"]["data"]["text/plain"]
+    for rank, cell in enumerate(cells):
+        assert last[cell].splitlines()[1:] == [f"[rank {rank}] of {rank}"] * 20
 
 
 def test_output_that_nobody_read_can_be_asked_for_again(shared):
