@@ -60,11 +60,12 @@ def update(old: type, new: type, defined: Collection[str], held: Collection[int]
     for name in gone:
         delattr(old, name)
     changed = [f"{name} (gone)" for name in gone if _is_told(name, before[name])]
+    fields = getattr(new, "_fields", ())  # of a named tuple, whose __new__ says whether they have changed
     for name, value in vars(new).items():
         if name in _OWN or isinstance(value, types.MemberDescriptorType):
             continue
         moved = _moved(value, new, old)
-        if not _same(before.get(name, before), moved) and _is_told(name, moved):
+        if not _same(before.get(name, before), moved) and _is_told(name, moved) and name not in fields:
             changed.append(name)
         setattr(old, name, _renewed(before.get(name), moved, held))
     if "__abstractmethods__" in vars(new):

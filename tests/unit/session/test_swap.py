@@ -304,6 +304,15 @@ def test_data_classes_and_abstract_ones(rank):
     assert rank["point.norm(), point == Point(1), repr(point), Shape().area()"] == (2, True, "Point(x=1)", 1)
 
 
+def test_named_tuples(rank):
+    cell = "class Pair(NamedTuple):\n    x: int = {}\n    def twice(self): return self.x * 2 + {}"
+    rank.run("from typing import NamedTuple\n" + cell.format(1, 0) + "\npair = Pair(3)")
+    assert rank.run(cell.format(1, 1)) == ["Swapped: Pair.twice"]
+    assert rank["pair.twice(), pair.x, Pair()"] == (7, 3, (1,))
+    (told,) = rank.run(cell.format(2, 2))
+    assert told.startswith("Not swapped: Pair, since its __new__ has changed: 1 instance")
+
+
 def test_a_cell_that_fails_has_swapped_what_came_before(rank):
     rank.run("class Net:\n    def run(self): return 1\nnet = Net()")
     with pytest.raises(ZeroDivisionError):
