@@ -83,6 +83,7 @@ class Saving:
         numbered, process = self._project.automatic_checkpoint_naming, self._parts.process
         with self._meeting.telling(target):
             if numbered:
+                self._check_is_new(target)
                 commit.clean(target.parent, keep.PATTERN)
             working = commit.begin(target)
             weights = training.states()
@@ -139,7 +140,7 @@ class Saving:
         for hook in hooks:
             hook(models, str(path))
         device = process.device if map_location == "on_device" else map_location or "cpu"
-        restoring = Restoring(training, path, process.rank, process.world_size, saved_by, device, options, allow_pickle)
+        restoring = Restoring(training, path, process.rank, saved_by, device, options, allow_pickle)
         self._parts.accumulation.step = restoring.all(models, **how)
 
     def _agreed(self, folder: str | os.PathLike[str] | None) -> tuple[Path, int | None]:
@@ -202,13 +203,14 @@ class Saving:
             if path.exists() and not path.is_dir():
                 raise ConfigError(f"save_state() was given {path}, which is a file. Give it a folder.")
             return path.absolute()
-        target = (self._numbered_folder() / f"checkpoint_{self._project.iteration}").absolute()
-        if self._meeting.writes and target.exists():
+        return (self._numbered_folder() / f"checkpoint_{self._project.iteration}").absolute()
+
+    def _check_is_new(self, target: Path) -> None:
+        if target.exists():
             raise ConfigError(
                 f"{target} is there already. To go on after it, call load_state() first; to keep it and begin anew, "
                 f"use another `project_dir`, or ProjectConfiguration(iteration={self._project.iteration + 1})."
             )
-        return target
 
     def _training(self, custom: list[Any], values: dict[str, Any]) -> Training:
         parts, prepared = self._parts, self._prepared

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import pickle
+import secrets
 import socket
 import time
 from collections.abc import Iterator
@@ -54,6 +55,8 @@ class Meeting:
     _heard: set[int] = field(default_factory=set, init=False)
     _seen_closed: bytes = field(default=b"", init=False)
     _collected: bool = field(default=False, init=False)
+    _tokens: dict[int, str] = field(default_factory=dict, init=False)
+    """By rank, which of its saves a part is of."""
 
     @property
     def writes(self) -> bool:
@@ -122,9 +125,9 @@ class Meeting:
         key, store = self._key("part", rank), _store()
         if not store.check([key]):
             return False
-        part = pickle.loads(store.get(key))  # from a process of the same run, as in every collective of objects
+        token, part = pickle.loads(store.get(key))  # from a process of the same run, as in every collective
         if store.delete_key(key):
-            found[rank] = part
+            found[rank], self._tokens[rank] = part, token
         return rank in found
 
     def conclude(self, path: str, error: Exception | None, facts: dict[str, Any]) -> None:
@@ -135,7 +138,7 @@ class Meeting:
             store = _store()
             packed = None if error is None else failures.pack(error, self.process.rank)
             for rank in self._heard:
-                store.set(self._key("verdict", rank), pickle.dumps((path, packed, facts)))  # type: ignore[arg-type]
+                store.set(self._key("verdict", rank, self._tokens[rank]), pickle.dumps((path, packed, facts)))  # type: ignore[arg-type]
             if len(self._heard) < len(self.members) - 1:
                 store.set(self._key("closed", self.writer), json.dumps([path, time.time()]))
 
@@ -147,8 +150,11 @@ class Meeting:
             raise CheckpointError(
                 "this rank does not write checkpoints, and has no process group to reach the one that does."
             )
+        # A verdict on a save that was interrupted must not be taken for the one on this.
+        mine = self.process.rank
+        self._tokens[mine] = secrets.token_hex(8)
         with _translated(f"rank {self.writer}"):
-            _store().set(self._key("part", self.process.rank), pickle.dumps(part))  # type: ignore[arg-type]
+            _store().set(self._key("part", mine), pickle.dumps((self._tokens[mine], part)))  # type: ignore[arg-type]
 
     def folder(self) -> str:
         """The folder in which this checkpoint is being written, to add files to. Raises `CheckpointError`."""
@@ -164,19 +170,28 @@ class Meeting:
 
     def verdict(self) -> tuple[str, dict[str, Any]]:
         """What the writer has to say: the path and facts. Raises its exception, and `CameLate`."""
+        try:
+            return self._heard_verdict()
+        except BaseException:
+            with contextlib.suppress(RuntimeError):  # nor must this part be taken for one of the next save
+                _store().delete_key(self._key("part", self.process.rank))
+            raise
+
+    def _heard_verdict(self) -> tuple[str, dict[str, Any]]:
         began, store, mine = time.monotonic(), _store(), self.process.rank
+        key = self._key("verdict", mine, self._tokens[mine])
         limit = groups.timeout(self.process)
         seconds = limit.total_seconds() if limit is not None else 1800.0
         with _translated(f"rank {self.writer}"):
-            while not store.check([self._key("verdict", mine)]):
+            while not store.check([key]):
                 waited = time.monotonic() - began
                 self._watch(waited, seconds)
                 path = self._closed() if waited > _LATE_SECONDS else None
                 if path is not None and store.delete_key(self._key("part", mine)):
                     raise CameLate(path)
                 time.sleep(_POLL_SECONDS)
-            path, packed, facts = pickle.loads(store.get(self._key("verdict", mine)))
-            store.delete_key(self._key("verdict", mine))
+            path, packed, facts = pickle.loads(store.get(key))
+            store.delete_key(key)
         if packed is not None:
             raise failures.unpack(packed)
         return path, facts
@@ -207,8 +222,8 @@ class Meeting:
                 "it on every rank."
             )
 
-    def _key(self, what: str, rank: int) -> str:
-        return f"{_NAME} {what} {rank}"
+    def _key(self, what: str, rank: int, token: str = "") -> str:
+        return f"{_NAME} {what} {rank} {token}"
 
 
 def _about(problem: OSError, target: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -122,7 +123,6 @@ class Restoring:
     training: Training
     folder: Path
     rank: int
-    world_size: int
     saved_by: int | None
     """How many ranks wrote the checkpoint, where that is known."""
     device: Any = "cpu"
@@ -142,7 +142,8 @@ class Restoring:
             for owner, path, (state, begun) in zip(live.optimizers, paths, large):
                 for future in begun:
                     future.result()
-                _put(owner.load_state_dict, state, path, owner)
+                load = functools.partial(live.strategy.load_optimizer_state, owner)
+                _put(load, state, path, owner)
         for number, scheduler in enumerate(live.schedulers):
             path = self.folder / numbered(names.SCHEDULER_NAME, number, ".bin")
             _put(scheduler.load_state_dict, self._read(path), path, scheduler)
