@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -111,12 +111,14 @@ class AlignDevicesHook(ModelHook):
             home, value = self.original_devices[name], self._value(name)
             put(*owner_of(module, name), value if home.type == "meta" else value.to(home))
         self._names = []
+        if self._courier is not None:
+            self._courier.forget(self)
         return module
 
     def bring(self, module: torch.nn.Module) -> None:
         """Give an offloaded module its weights, on the device where it runs."""
         if self._courier is not None:
-            values = self._courier.take(self, self._sources())
+            values = self._courier.take(self, _Some(self.weights_map or {}, self._names))
         else:
             values = {name: self._on_device(self._value(name)) for name in self._names}
         for name, value in values.items():
@@ -166,9 +168,6 @@ class AlignDevicesHook(ModelHook):
         assert self.weights_map is not None
         return self.weights_map[name]
 
-    def _sources(self) -> dict[str, torch.Tensor]:
-        return {name: self._value(name) for name in self._names}
-
     def _on_device(self, value: torch.Tensor) -> torch.Tensor:
         device = self.execution_device or value.device
         if self.tied_params_map is None or value.device == device:
@@ -197,6 +196,22 @@ class AlignDevicesHook(ModelHook):
         self.weights_map = old
         if self._courier is not None:
             self._courier.forget(self)
+
+
+class _Some(Mapping[str, torch.Tensor]):
+    """Some of the weights of a mapping, which may make them anew each time."""
+
+    def __init__(self, weights: Mapping[str, torch.Tensor], names: list[str]) -> None:
+        self._weights, self._chosen = weights, names
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self._weights[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._chosen)
+
+    def __len__(self) -> int:
+        return len(self._chosen)
 
 
 def _devices_in(module: torch.nn.Module) -> list[str]:

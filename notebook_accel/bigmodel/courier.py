@@ -66,15 +66,21 @@ class Courier:
 
     def __init__(self, lane: Lane, ahead: int) -> None:
         self._lane, self._ahead = lane, ahead
-        self._coming: dict[Any, tuple[Any, int]] = {}
+        self._coming: dict[Any, Any] = {}
         self._sources: dict[Any, Mapping[str, torch.Tensor]] = {}
+        self._sizes: dict[Any, int] = {}
         self._after: dict[Any, Any] = {}
         self._last: Any = None
         self.late = 0
         """How many modules had to wait for weights that nobody had sent before."""
 
+    @property
+    def on_their_way(self) -> int:
+        """Bytes that were sent and not yet taken."""
+        return sum(self._sizes[module] for module in self._coming)
+
     def take(self, module: Any, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The weights of a module that is about to run."""
+        """The weights of a module that is about to run; `weights` is asked again each time they are sent."""
         self._sources[module] = weights
         if self._last is not None:
             self._after[self._last] = module
@@ -82,7 +88,9 @@ class Courier:
         if module not in self._coming:
             self.late += 1
             self._send(module)
-        return self._lane.arrive(self._coming.pop(module)[0])
+        found = self._lane.arrive(self._coming.pop(module))
+        self._sizes[module] = sum(weight.numel() * weight.element_size() for weight in found.values())
+        return found
 
     def prepare_next(self) -> None:
         """Send what will run after the module that came last, whose own work has been given to the device."""
@@ -93,7 +101,7 @@ class Courier:
                 self._send(key)
 
     def forget(self, module: Any) -> None:
-        """Drop what was sent for a module: its weights have changed."""
+        """Drop what is known of a module: its weights have changed, or it is offloaded no more."""
         self._coming.pop(module, None)
         self._sources.pop(module, None)
 
@@ -102,7 +110,7 @@ class Courier:
         found: list[Any] = []
         size, following = 0, self._after.get(module)
         while following in self._sources and following is not module and following not in found:
-            size += _size(self._sources[following])
+            size += self._sizes[following]
             if found and size > self._ahead:
                 break
             found.append(following)
@@ -110,9 +118,4 @@ class Courier:
         return found
 
     def _send(self, module: Any) -> None:
-        weights = self._sources[module]
-        self._coming[module] = self._lane.send(weights), _size(weights)
-
-
-def _size(weights: Mapping[str, torch.Tensor]) -> int:
-    return sum(weight.numel() * weight.element_size() for weight in weights.values())
+        self._coming[module] = self._lane.send(self._sources[module])

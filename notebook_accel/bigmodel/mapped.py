@@ -143,15 +143,6 @@ def only_readable(tensor: torch.Tensor) -> bool:
     return region is not None and not region.writable
 
 
-def expect(tensor: torch.Tensor) -> None:
-    """Ask the system to read a tensor that lies in a file, in the background."""
-    region = _region_of(tensor)
-    if region is not None and hasattr(region, "madvise"):
-        offset = tensor.data_ptr() - region.start
-        first = offset - offset % mmap.PAGESIZE
-        region.madvise(mmap.MADV_WILLNEED, first, offset - first + tensor.numel() * tensor.element_size())
-
-
 def _region_of(tensor: torch.Tensor) -> _Region | None:
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
         return None

@@ -38,6 +38,7 @@ from notebook_accel.bigmodel.offload import (
     load_offloaded_weights,
     offload_state_dict,
 )
+from notebook_accel.bigmodel.spread import ConvertedWeights
 from notebook_accel.bigmodel.tensors import (
     align_module_device,
     check_device_same,
@@ -276,11 +277,26 @@ def test_the_courier_sends_the_next_modules_ahead_from_the_second_pass_on() -> N
     for _ in range(3):
         assert torch.equal(output(model), expected)
     assert courier.late == known
-    assert sum(size for _, size in courier._coming.values()) <= 5000
+    assert 0 < courier.on_their_way <= 5000
     other = plain()
     nn.init.normal_(other.blocks[0].norm.weight)
     model.load_state_dict(other.state_dict())
     assert torch.equal(output(model), output(other))
+
+
+def test_the_courier_brings_weights_that_are_converted_each_time() -> None:
+    model = plain()
+    half = {name: value.bfloat16() for name, value in model.state_dict().items()}
+    dtypes = {name: torch.float32 for name, _ in model.named_parameters(remove_duplicate=False)}
+    courier = Courier(Lane(torch.device("cpu")), ahead=3000)
+    attach_align_device_hook(model, "cpu", True, ConvertedWeights(half, dtypes), courier=courier)
+    for block in model.blocks:
+        block.shift = block.shift.bfloat16().float()
+    wanted = plain(dtype=torch.bfloat16).float()
+    for block in wanted.blocks:
+        block.steps = model.blocks[0].steps
+    for _ in range(3):
+        assert torch.equal(output(model), output(wanted))
 
 
 # ---- single weights
