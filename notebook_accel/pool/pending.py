@@ -87,7 +87,8 @@ class Pending:
 
     def stop(self) -> None:
         """Have whoever waits for it raise `KeyboardInterrupt`."""
-        self.events.put(StopAsked())
+        if not self.given_up:
+            self.events.put(StopAsked())
 
     def give_up(self) -> None:
         """Wait no longer; give back what came with answers that nobody will see."""

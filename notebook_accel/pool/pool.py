@@ -204,7 +204,7 @@ class WorkerPool:
             if now >= again:  # again and again, since a rank that was just about to begin takes no notice
                 self._tell(pending.waiting, Interrupt(pending.number, press))
                 again = now + AGAIN_SECONDS
-            at_it = {rank for rank in pending.waiting if self._desk.doing(rank) in (pending, None)}
+            at_it = {rank for rank in pending.waiting if self._is_at(rank, pending)}
             if not at_it:  # the others are busy with something else, and know that they need not begin
                 break
             if not freed and now >= began + free_after:
@@ -212,6 +212,11 @@ class WorkerPool:
                 self._tell({rank for rank in at_it if self._desk.doing(rank) is pending}, Free())
             self._take(pending, view, min(again, deadline) - now)
         return freed
+
+    def _is_at(self, rank: int, pending: Pending) -> bool:
+        """Whether a rank does this call now, or its answer is on the way to whoever waits."""
+        doing = self._desk.doing(rank)
+        return doing is pending or (doing is None and not pending.given_up)
 
     def give_up(self, pending: Pending) -> None:
         """Wait no longer for a call; its ranks are busy until they have done it."""

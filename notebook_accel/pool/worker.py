@@ -150,11 +150,12 @@ class Worker:
             self._refused.add(request.task)
 
     def _on_interrupt(self, signum: int, frame: types.FrameType | None) -> None:
-        # Between calls there is nothing of the user's to interrupt, and our own loop must live on; of one press
-        # a second signal must not hit the user's clean-up.
-        if self._task is not None and self._press > self._heard:
-            self._heard = self._press
-            raise KeyboardInterrupt
+        # Between calls there is nothing of the user's to interrupt, and our own loop must live on. Of one press a
+        # second signal must not hit the user's clean-up; a signal without a press is of the user's own making.
+        if self._task is None or (self._press and self._press <= self._heard):
+            return
+        self._heard = self._press
+        raise KeyboardInterrupt
 
     def _seen_as(self, error: BaseException) -> BaseException:
         """The error of a collective that was cut off for an interrupt is the interrupt."""

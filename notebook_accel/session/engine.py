@@ -140,6 +140,15 @@ class Engine:
                 f"at an interrupt. session.restart(rank={min(stuck)}) ends it by force."
             )
 
+    def interrupt(self) -> None:
+        """Stop all calls, also those that nobody waits for any more; waits until they are over, or will not be soon."""
+        self.pool.stop()
+        calls = {id(call): call for rank in self.pool.ranks if (call := self.pool.doing(rank)) is not None}
+        for call in calls.values():
+            if call.given_up:
+                self.pool.interrupt(call, Silent(), CLEAN_UP_SECONDS)
+        self.pool.wait_idle(self.pool.ranks, CLEAN_UP_SECONDS)
+
     def _look_at(self, pending: Pending) -> None:
         """Whether the group may still be used after what has happened to a call."""
         if self.pool.gone.keys() != self._missing:

@@ -23,7 +23,6 @@ from notebook_accel.pool.spec import Ambient
 from notebook_accel.pool.starters import Starter
 
 OPTIONS = ("num_processes", "mixed_precision", "cpu", "start_method", "output", "hang_report")
-CLOSE_SECONDS = 15.0
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,11 @@ class Session(Members):
         """The ranks that run something, or have something waiting for them."""
         return self._engine.pool.busy
 
+    @property
+    def running(self) -> frozenset[int]:
+        """The ranks that have not finished a cell or call; of `busy`, those that the session itself keeps are not."""
+        return frozenset().union(*(item.pending.waiting for item in self._running))
+
     def __enter__(self) -> Session:
         return self
 
@@ -221,8 +226,7 @@ class Session(Members):
 
     def interrupt(self) -> None:
         """Stop everything that the ranks do, as the stop button does it for the cell that waits."""
-        self._engine.pool.stop()
-        self._engine.pool.wait_idle(self.ranks, opening.CLOSE_SECONDS)
+        self._engine.interrupt()
 
     def restart(self, rank: int | None = None, *, replay: bool = False) -> list[str]:
         """Start all ranks anew, or one, which then joins the others; these keep their variables.

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 import notebook_accel.errors as errors
-from notebook_accel.session import Session, current
+from notebook_accel.session import Session, current, engine
 from tests.multi.sessions import TRAINING, run_many, stopped
 
 pytestmark = pytest.mark.timeout(120)
@@ -253,6 +253,29 @@ def test_stop_lets_finally_do_its_work(session, tmp_path):
     assert [(tmp_path / str(rank)).read_text() for rank in (0, 1)] == ["clean", "clean"]
 
 
+def test_an_interrupt_of_the_cells_own_making(session):
+    with pytest.raises(KeyboardInterrupt):
+        session.run("import signal; signal.raise_signal(signal.SIGINT)", ranks=0)
+    assert list(session.pull("everyone(1)")) == [2.0, 2.0]
+
+
+def test_a_second_press_reaches_code_that_swallowed_the_first(session, monkeypatch):
+    monkeypatch.setattr(engine, "CLEAN_UP_SECONDS", 1)
+    handle = session.run(
+        "presses = 0\nwhile presses < 2:\n    try: time.sleep(60)\n    except KeyboardInterrupt: presses += 1",
+        ranks=1,
+        wait=False,
+    )
+    time.sleep(0.5)
+    handle.interrupt()
+    assert (handle.state, list(session.status())[1].state) == ("stopped", "busy")
+    assert list(session.run("'the other rank goes on'", ranks=0)) == ["'the other rank goes on'"]
+    session.interrupt()
+    assert list(session.status())[1].state == "idle"
+    assert session.pull("presses", ranks=1)[0] == 2
+    assert list(session.pull("everyone(1)")) == [2.0, 2.0]
+
+
 def test_a_timeout_ends_the_cell_and_not_the_session(session):
     with pytest.raises(errors.RankTimeout, match="ranks 0, 1"):
         session.run("time.sleep(60)", timeout=0.5)
@@ -348,9 +371,17 @@ def test_ranks_by_number_slice_and_text(session):
             session.run("rank", wrong)
 
 
-def test_a_stuck_clean_up_is_left_to_a_restart(monkeypatch):
-    from notebook_accel.session import engine
+def test_one_rank_is_a_session_too():
+    with Session(num_processes=1, cpu=True, output="quiet") as session:
+        session.run("x = accelerator.gather(device and __import__('torch').ones(2)).tolist()")
+        assert list(session.pull("x")) == [[1.0, 1.0]]
+        with stopped(0.3):
+            session.run("import time; time.sleep(60)")
+        session.restart(rank=0, replay=True)
+        assert list(session.pull("x")) == [[1.0, 1.0]]
 
+
+def test_a_stuck_clean_up_is_left_to_a_restart(monkeypatch):
     monkeypatch.setattr(engine, "CLEAN_UP_SECONDS", 0.5)
     with Session(num_processes=2, cpu=True) as session:
         with stopped(0.5):
