@@ -89,14 +89,19 @@ def peak_memory(found: dict[str, float], name: str) -> Iterator[None]:
 
 
 def stall(side: Side) -> float:
-    """Seconds that a save behind the training keeps it waiting: in the call, and in the step that comes next.
+    """Seconds that a save behind the training keeps it waiting: in the call, and at the step that comes next.
 
-    That step is compared with one before; how long the writing takes beside later steps is another matter.
+    That the computing and the writing share the machine meanwhile is not counted.
     """
-    usual = timed(side.train)
-    seconds = side.save(async_save=True, flush=False) + timed(side.train) - usual
+    optimizer, times = side.optimizer.optimizer, []
+    before = optimizer.register_step_pre_hook(lambda *_: times.append(time.perf_counter()))
+    seconds = side.save(async_save=True, flush=False)
+    after = optimizer.register_step_pre_hook(lambda *_: times.append(time.perf_counter()))
+    side.train()  # hooks are called in the order in which they came: the one that waits is between ours
+    for handle in (before, after):
+        handle.remove()
     side.accelerator.wait_for_checkpoint()
-    return seconds
+    return seconds + times[1] - times[0]
 
 
 def measure(pairs: int, folder: Path) -> list[Ratio]:
