@@ -1,8 +1,9 @@
 """A model whose weights are nearly all on disk, loaded and run on the CPU: ours beside the real accelerate package.
 
-python -m tests.benchmarks.bigmodel [--pairs 5] [--blocks 24] [--width 4096]
+python -m tests.benchmarks.bigmodel [--pairs 5] [--blocks 24] [--width 4096] [--rows 1]
 
-A block is a square linear layer in float32: 64 MiB at the default width. All but the first are mapped to disk. Each
+One row of input is how a model writes text, a token at a time; with more rows both sides compute more for the same
+weights. A block is a square linear layer in float32: 64 MiB at the default width. All but the first are mapped to disk. Each
 measurement is a process of its own, so that its peak of anonymous memory is its own: pages of a mapped checkpoint are
 the system's to reclaim, and not counted.
 """
@@ -27,7 +28,6 @@ from tests.benchmarks.ratios import Ratio
 
 LOAD_LIMIT, FORWARD_LIMIT, MEMORY_LIMIT = 0.2, 0.25, 1.0
 FORWARDS = 3
-ROWS = 8
 
 
 def blocks(count: int, width: int) -> torch.nn.Module:
@@ -76,11 +76,11 @@ def watched_memory(found: dict[str, Any]) -> Any:
         found["memory"] = max(peak[0], anonymous_memory())
 
 
-def measure_one(package: str, checkpoint: Path, count: int, width: int) -> dict[str, Any]:
+def measure_one(package: str, checkpoint: Path, count: int, width: int, rows: int) -> dict[str, Any]:
     """Seconds to load and to run once, and the peak of memory, of one package in this process."""
     tool = importlib.import_module(package)
     device_map = {str(index): "cpu" if index == 0 else "disk" for index in range(count)}
-    inputs = torch.ones(ROWS, width)
+    inputs = torch.ones(rows, width)
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as offload, watched_memory(found), torch.no_grad():
         with tool.init_empty_weights():
@@ -98,8 +98,14 @@ def measure_one(package: str, checkpoint: Path, count: int, width: int) -> dict[
     return found
 
 
-def in_process(package: str, checkpoint: Path, count: int, width: int) -> dict[str, Any]:
-    arguments = ["--package", package, "--checkpoint", str(checkpoint), "--blocks", str(count), "--width", str(width)]
+def in_process(package: str, checkpoint: Path, count: int, width: int, rows: int) -> dict[str, Any]:
+    arguments = [
+        "--package",
+        package,
+        "--checkpoint",
+        str(checkpoint),
+        *["--blocks", str(count), "--width", str(width), "--rows", str(rows)],
+    ]
     command = [sys.executable, "-m", "tests.benchmarks.bigmodel", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if done.returncode:
@@ -108,12 +114,12 @@ def in_process(package: str, checkpoint: Path, count: int, width: int) -> dict[s
     return found
 
 
-def compare(pairs: int, count: int, width: int, folder: Path) -> list[Ratio]:
+def compare(pairs: int, count: int, width: int, rows: int, folder: Path) -> list[Ratio]:
     save_checkpoint(folder, count, width)
     taken: dict[str, list[dict[str, Any]]] = {"notebook_accel": [], "accelerate": []}
     for pair in range(pairs + 1):
         for package in sorted(taken, reverse=pair % 2 == 0):
-            found = in_process(package, folder, count, width)
+            found = in_process(package, folder, count, width, rows)
             if pair:  # the first one brings the checkpoint into the system's cache, for both
                 taken[package].append(found)
     results = {run["result"] for runs in taken.values() for run in runs}
@@ -131,14 +137,15 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--blocks", type=int, default=24)
     parser.add_argument("--width", type=int, default=4096)
+    parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--package", help=argparse.SUPPRESS)
     parser.add_argument("--checkpoint", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.package:
-        print(json.dumps(measure_one(options.package, options.checkpoint, options.blocks, options.width)))
+        print(json.dumps(measure_one(options.package, options.checkpoint, options.blocks, options.width, options.rows)))
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        ratios = compare(options.pairs, options.blocks, options.width, Path(folder))
+        ratios = compare(options.pairs, options.blocks, options.width, options.rows, Path(folder))
     *times, memory = ratios
     for ratio in times:
         print(ratio)
