@@ -3,9 +3,9 @@
 python -m tests.benchmarks.bigmodel [--pairs 5] [--blocks 24] [--width 4096] [--rows 1]
 
 One row of input is how a model writes text, a token at a time; with more rows both sides compute more for the same
-weights. A block is a square linear layer in float32: 64 MiB at the default width. All but the first are mapped to disk. Each
-measurement is a process of its own, so that its peak of anonymous memory is its own: pages of a mapped checkpoint are
-the system's to reclaim, and not counted.
+weights. A block is a square linear layer in float32: 64 MiB at the default width. All but the first are mapped to
+disk. Each measurement is a process of its own, so that its peak of anonymous memory is its own: pages of a mapped
+checkpoint are the system's to reclaim, and not counted.
 """
 
 from __future__ import annotations
