@@ -81,24 +81,26 @@ def find_means(config: RunConfig, *, kept: bool) -> tuple[Means, Machine]:
 
 
 def pool(plan: Plan, means: Means, between: Callable[[Shown], Any]) -> WorkerPool:
-    """The workers of a session, which have not met yet."""
+    """The workers of a session, which have not met yet. Raises `LaunchError`."""
     config, machine = plan.config, plan.machine
     here = specs.Here(config, max(1, rules.count(config, machine)), rules.uses_cpu(config, machine))
-    with specs.listen(config) as listener:
-        folder = Path(tempfile.mkdtemp(prefix="notebook-accel-"))
-        workers = specs.alone(here, plan.ambient, folder, listener.getsockname()[1])
-        if means.starter is not None:
-            return WorkerPool(workers, means.starter, listener, between)
-    assert means.keeper is not None
-    assert plan.keep_alive is not None
-    desk = Desk(between)
-    with interrupts.held():
-        try:
+    folder = Path(tempfile.mkdtemp(prefix="notebook-accel-"))
+    try:
+        with specs.listen(config) as listener:
+            workers = specs.alone(here, plan.ambient, folder, listener.getsockname()[1])
+            if means.starter is not None:
+                return WorkerPool(workers, means.starter, listener, between)
+        assert means.keeper is not None
+        assert plan.keep_alive is not None
+        desk = Desk(between)
+        with interrupts.held():
             crew = means.keeper.start(workers, desk, plan.keep_alive)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-    return WorkerPool.of(crew, desk, [spec.rank for spec in workers], folder)
+        return WorkerPool.of(crew, desk, [spec.rank for spec in workers], folder)
+    except BaseException:
+        if means.keeper is not None:
+            means.keeper.dismiss()
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def seconds(value: float | str | None) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 import threading
 import time
 import traceback
@@ -379,6 +380,18 @@ def test_one_rank_is_a_session_too():
             session.run("import time; time.sleep(60)")
         session.restart(rank=0, replay=True)
         assert list(session.pull("x")) == [[1.0, 1.0]]
+
+
+@pytest.mark.parametrize("keep_alive", [None, 60])
+def test_a_session_that_cannot_start_leaves_nothing(keep_alive, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(errors.LaunchError, match="use_port"):
+            Session(num_processes=2, cpu=True, keep_alive=keep_alive, config={"use_port": taken.getsockname()[1]})
+    with pytest.raises(errors.ConfigError, match="num_machines"):
+        Session(num_processes=2, cpu=True, keep_alive=keep_alive, config={"num_machines": 2})
 
 
 def test_a_stuck_clean_up_is_left_to_a_restart(monkeypatch):
