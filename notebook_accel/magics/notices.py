@@ -13,7 +13,7 @@ MEETING_SECONDS = 3.0
 
 def tell_if_busy(session: Session, ranks: Collection[int]) -> None:
     """Say what a cell or a call waits for that cannot begin at once."""
-    if busy := session.busy & set(ranks):
+    if busy := session.running & set(ranks):
         run = "run" if len(busy) > 1 else "runs"
         print(f"{ranges.sentence_start(busy)} still {run} another cell; this one follows.")
 

@@ -336,3 +336,19 @@ def test_restarts_and_the_end(shared):
     assert int(shared.run(processes).value) == before - 2
     shared.run("%unload_ext notebook_accel")
     assert "not found" in refusal(shared, "%%ranks\n1")
+
+
+def test_a_session_outlives_its_kernel(tmp_path):
+    with kernel(XDG_CACHE_HOME=str(tmp_path), TMPDIR=str(tmp_path)) as own:
+        own.run("%load_ext notebook_accel\n%accel start -n 2 --cpu --keep_alive 2min", timeout=120)
+        own.run("%%ranks\nkept = rank + 5\nimport time")
+        own.run("%%ranks --nowait\nfor n in range(600): print('meanwhile', n); time.sleep(0.1)")
+        own.client.stop_channels()
+        own.manager.restart_kernel(now=True)
+        own.__init__(own.manager)
+        ran = saved(own, "%load_ext notebook_accel\n%accel attach")
+        assert "Attached to ranks 0, 1, with their variables." in ran.text
+        assert "running" in ran.text
+        assert own.run("%accel interrupt").stdout.endswith("Interrupted: no rank runs a cell now.\n")
+        assert saved(own, "%%ranks\nkept").text.endswith("[rank 0] 5\n[rank 1] 6")
+        own.run("%accel stop")
