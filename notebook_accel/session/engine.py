@@ -135,9 +135,10 @@ class Engine:
         if pending.waiting:
             self.pool.give_up(pending)
         if stuck:
+            one = len(stuck) == 1  # several would have to meet, each while the other is busy
             view.say(
-                f"{ranges.sentence_start(stuck)} {'goes' if len(stuck) == 1 else 'go'} on, in code that does not end "
-                f"at an interrupt. session.restart(rank={min(stuck)}) ends it by force."
+                f"{ranges.sentence_start(stuck)} {'goes' if one else 'go'} on, in code that does not end at an "
+                f"interrupt. session.restart({f'rank={stuck[0]}' if one else ''}) ends it by force."
             )
 
     def interrupt(self) -> None:
@@ -253,7 +254,8 @@ def _explain(pending: Pending, waits: dict[int, Any]) -> None:
         event = pending.failed.get(rank)
         if isinstance(event, Raised):
             text = f"waited in {collective['name']} for a rank that had failed, and was freed"
-            report = replace(event.report, type_name="CommError", text=text, pickled=None)
+            # Without what it was raised from, the broken connection: that we did ourselves.
+            report = replace(event.report, type_name="CommError", text=text, pickled=None, cause=None, context=None)
             pending.failed[rank] = replace(event, report=report)
 
 

@@ -22,9 +22,11 @@ class CellHandle:
     `result()` waits for it, `done()` says whether it is over, `interrupt()` stops it; `await handle` gives the result.
     """
 
-    def __init__(self, title: str, pending: Pending, complete: Callable[[], RankResults]) -> None:
-        """`complete` waits for the call and gives its results; it is run in a thread."""
-        self.title, self._pending, self._complete = title, pending, complete
+    def __init__(
+        self, title: str, pending: Pending, complete: Callable[[], RankResults], over: threading.Event
+    ) -> None:
+        """`complete` waits for the call and gives its results; it is run in a thread, which then sets `over`."""
+        self.title, self._pending, self._complete, self._over = title, pending, complete, over
         self._began, self._ended = time.monotonic(), 0.0
         self._results: RankResults | None = None
         self._error: BaseException | None = None
@@ -39,6 +41,7 @@ class CellHandle:
             self._error = error
         finally:
             self._ended = time.monotonic()
+            self._over.set()
 
     @property
     def ranks(self) -> frozenset[int]:

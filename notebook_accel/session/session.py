@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from notebook_accel.config import load
-from notebook_accel.errors import ConfigError
+from notebook_accel.errors import ConfigError, RankDied
 from notebook_accel.launch import arguments
 from notebook_accel.launch.arguments import Unset
 from notebook_accel.pool import diagnose, hangs, interrupts
@@ -19,7 +21,7 @@ from notebook_accel.pool.events import Located, View
 from notebook_accel.pool.pending import Pending, RankResults
 from notebook_accel.pool.serialize import Packed
 from notebook_accel.session import export, keeping, opening, registry, select, source, swap, views
-from notebook_accel.session.engine import Engine
+from notebook_accel.session.engine import CLEAN_UP_SECONDS, Engine
 from notebook_accel.session.handle import CellHandle
 from notebook_accel.session.members import Members
 from notebook_accel.session.source import Source
@@ -42,6 +44,7 @@ class _Running:
     title: str
     pending: Pending
     began: float = field(default_factory=time.monotonic)
+    over: threading.Event = field(default_factory=threading.Event)
 
 
 class Session(Members):
@@ -225,8 +228,14 @@ class Session(Members):
         )
 
     def interrupt(self) -> None:
-        """Stop everything that the ranks do, as the stop button does it for the cell that waits."""
+        """Stop everything that the ranks do, as the stop button does it for the cell that waits.
+
+        Waits until it is over, and the ranks have met anew if they must.
+        """
+        running = list(self._running)
         self._engine.interrupt()
+        for item in running:
+            item.over.wait(CLEAN_UP_SECONDS)
 
     def restart(self, rank: int | None = None, *, replay: bool = False) -> list[str]:
         """Start all ranks anew, or one, which then joins the others; these keep their variables.
@@ -331,20 +340,30 @@ class Session(Members):
             return self._in_background(running, seconds, output, record)
         view = self.view(output, running, wait=True)
         self._running.append(running)
-        return self._complete(running, view, seconds, record)
+        try:
+            return self._complete(running, view, seconds, record)
+        finally:
+            running.over.set()
 
     def _in_background(
         self, running: _Running, timeout: float | None, output: str | None, record: Record | None
     ) -> CellHandle:
         view = self.view(output, running, wait=False)
         self._running.append(running)
-        return CellHandle(running.title, running.pending, lambda: self._complete(running, view, timeout, record))
+        complete = partial(self._complete, running, view, timeout, record)
+        return CellHandle(running.title, running.pending, complete, running.over)
 
     def _complete(self, running: _Running, view: View, timeout: float | None, record: Record | None) -> RankResults:
         __tracebackhide__ = True
         failed: BaseException | None = None
         try:
             results = self._engine.complete(running.pending, view, timeout)
+        except RankDied as error:
+            failed = error
+            if self.closed:
+                failed = KeyboardInterrupt("the session was closed while it ran")
+                raise failed from None
+            raise
         except BaseException as error:
             failed = error
             raise
