@@ -23,7 +23,7 @@ def states() -> dict[str, Any]:
     }
     for kind in _DEVICES:
         backend = getattr(torch, kind, None)
-        if backend is not None and backend.is_available():
+        if backend is not None and backend.is_available() and backend.is_initialized():
             found[f"torch_{kind}_manual_seed"] = backend.get_rng_state_all()
     return found
 

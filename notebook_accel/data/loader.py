@@ -216,6 +216,11 @@ class DataLoaderShard(Prepared, DataLoaderAdapter):
         return 1 if dealer is None or dealer.split_batches else int(dealer.num_processes)
 
     @property
+    def _dealt_by(self) -> int:  # type: ignore[override]
+        ranks, dealer = self._process.world_size, self._dealer
+        return ranks if ranks > 1 and (dealer is None or dealer.num_processes == 1) else 0
+
+    @property
     def _size_of_stream(self) -> int | None:  # type: ignore[override]
         size: int | None = self.dataset.batch_size if self._is_wrapped else self._settings.get("batch_size")
         return size

@@ -43,6 +43,8 @@ class Place:
     """Samples in a batch of the user's loader; None where that varies."""
     now: Beginning
     """What samplers are at, without random states."""
+    dealt_by: int
+    """How many ranks' parts were dealt by something else than us (a DistributedSampler); 0 where we deal."""
     batches: int | None = None
     """Batches of the user's loader that have been dealt in the pass under way; None between two passes."""
     is_open: bool = False

@@ -15,7 +15,7 @@ from notebook_accel.data.note import Note
 from notebook_accel.data.place import Beginning, Place
 from notebook_accel.data.progress import Pass, Progress
 from notebook_accel.data.uneven import Extra, wait_at_end
-from notebook_accel.errors import ConfigError
+from notebook_accel.errors import CheckpointError, ConfigError
 
 END = object()
 
@@ -84,7 +84,8 @@ class Prepared:
 
     def place(self) -> dict[str, Any]:
         """How far it has read, as plain values; see `resume_at`."""
-        found = Place(self.iteration, self._width, self._user_batch_size, places.beginning(self, random=False))
+        now = places.beginning(self, random=False)
+        found = Place(self.iteration, self._width, self._user_batch_size, now, self._dealt_by)
         if self._under_way is not None:
             reader = self._under_way.loader()
             found.batches = self._left_out_of_pass + self._under_way.given * self._width
@@ -128,6 +129,13 @@ class Prepared:
 
     def _from(self, place: Place) -> Any:
         """The pass of `place` from there on."""
+        if place.dealt_by != self._dealt_by:
+            ranks, who = place.dealt_by or "the", "the loader itself" if place.dealt_by else "prepare()"
+            raise CheckpointError(
+                f"the checkpoint was saved in the middle of an epoch whose parts for {ranks} ranks were dealt by {who}; "
+                "here they are dealt in another way. Leave the DistributedSampler out, so that prepare() deals, or "
+                "resume at a checkpoint between two epochs."
+            )
         if (place.width, place.batch_size) == (self._width, self._user_batch_size):
             made = self.skipping(place.rounds)
         else:
@@ -171,6 +179,8 @@ class Prepared:
     batch_sampler: Any
     _size_of_stream: int | None = None
     _is_wrapped = False
+    _dealt_by = 0
+    """How many ranks' parts something else than us has dealt; 0 where we deal."""
 
     def _announce_epoch(self) -> None:
         index = getattr(self, "batch_sampler", None)

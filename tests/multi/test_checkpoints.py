@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler
 
 from notebook_accel import Accelerator, DataLoaderConfiguration, ProjectConfiguration, RankError, debug_launcher
 from notebook_accel.checkpoint import meeting, steps
@@ -94,6 +94,32 @@ def test_another_number_of_ranks(tmp_path: Path) -> None:
             assert sorted(seen[kind] + rest) == list(range(COUNT)), (kind, count)
             assert sorted(following) == list(range(COUNT)), (kind, count)
             assert set(rest) == set(rests[4][kind][0]), (kind, count)
+
+
+def sharded_by_hand(folder: str) -> str:
+    """A loader that its own sampler deals: on as many ranks it goes on, on another number it is refused."""
+    accelerator = Accelerator(cpu=True)
+    data: Any = torch.arange(COUNT)
+    alone = accelerator.num_processes == 1
+    loader = accelerator.prepare(DataLoader(data, 2, sampler=None if alone else DistributedSampler(data)))
+    if alone:
+        accelerator.load_state(folder)
+        try:
+            list(accelerator.rest_of_epoch(loader))
+        except CheckpointError as error:
+            return str(error)
+        return "nothing"
+    batches = iter(loader)
+    next(batches)
+    accelerator.save_state(folder)
+    rest = [batch.tolist() for batch in batches]
+    accelerator.load_state(folder)
+    return str(rest == [batch.tolist() for batch in accelerator.rest_of_epoch(loader)])
+
+
+def test_sharded_by_hand(tmp_path: Path) -> None:
+    assert list(debug_launcher(sharded_by_hand, (str(tmp_path / "state"),))) == ["True", "True"]
+    assert "parts for 2 ranks were dealt by the loader itself" in sharded_by_hand(str(tmp_path / "state"))
 
 
 def one_saves(folder: str) -> dict[str, Any]:
