@@ -184,8 +184,9 @@ class Accelerator(Loading, Ranks, HandlerViews, Persistence, Tracking, Profiling
 
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
         """Add the gradients of `loss` (a part of them, when accumulating); further arguments are torch's."""
-        steps = self.gradient_accumulation_steps
-        self._parts.strategy.backward(loss / steps if steps > 1 else loss, **kwargs)
+        own = self._parts
+        steps = own.accumulation.num_steps
+        own.strategy.backward(loss / steps if steps > 1 else loss, **kwargs)
 
     @contextlib.contextmanager
     def autocast(self, autocast_handler: Any = None) -> Iterator[None]:
