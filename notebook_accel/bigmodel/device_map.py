@@ -37,6 +37,25 @@ def _merged(module: str, entries: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def without_nesting(model: torch.nn.Module, device_map: Mapping[str, Any]) -> dict[str, Any]:
+    """The same places, with no entry inside of another: an outer one is given to its parts that have none."""
+    found: dict[str, Any] = {}
+
+    def expand(name: str, part: torch.nn.Module | torch.Tensor) -> None:
+        start = f"{name}." if name else ""
+        if not any(key and key != name and key.startswith(start) for key in device_map):
+            if (place := place_of(name, device_map)) is not None:
+                found[name] = place
+        elif isinstance(part, torch.nn.Module):
+            for inner in (part._parameters, part._buffers, part._modules):
+                for key, held in inner.items():
+                    if held is not None:
+                        expand(start + key, held)
+
+    expand("", model)
+    return found
+
+
 def check_device_map(model: torch.nn.Module, device_map: Mapping[str, Device]) -> None:
     """Raise `ConfigError` when a parameter or buffer has no device, or when the map names what the model has not."""
     tensors = _stored_tensors(model)

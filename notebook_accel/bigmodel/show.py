@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from notebook_accel.bigmodel.device_map import without_nesting
 from notebook_accel.bigmodel.limits import CPU
 from notebook_accel.bigmodel.mapped import lies_in_file
 from notebook_accel.bigmodel.sizes import Device, compute_module_sizes, named_module_tensors
@@ -36,7 +37,7 @@ def show_device_map(model: torch.nn.Module, device_map: Mapping[str, Device] | N
         by_device[device] = by_device.get(device, 0) + size
         total += size
     rows = [(device, "", bar(size / max(total, 1)), convert_bytes(size)) for device, size in by_device.items()]
-    rows += _folded([_line(model, name, device, sizes) for name, device in places.items()])
+    rows += _folded([_line(model, name, device, sizes) for name, device in without_nesting(model, places).items()])
     title = f"{type(model).__name__}: {convert_bytes(total)} on {' and '.join(by_device)}"
     return Table(title, ("where", "what", "", "size"), rows, _notes(model, by_device))
 

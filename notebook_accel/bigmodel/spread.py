@@ -11,7 +11,7 @@ import torch
 from notebook_accel.bigmodel.align import AlignDevicesHook
 from notebook_accel.bigmodel.attach import attach_align_device_hook_on_blocks
 from notebook_accel.bigmodel.courier import Courier, CudaLane
-from notebook_accel.bigmodel.device_map import some
+from notebook_accel.bigmodel.device_map import some, without_nesting
 from notebook_accel.bigmodel.hooks import add_hook_to_module
 from notebook_accel.bigmodel.limits import CPU, DISK, LAST
 from notebook_accel.bigmodel.load import Location
@@ -53,6 +53,7 @@ class Spread:
         force_hooks: bool,
     ) -> None:
         self.model, self.device_map = model, device_map
+        self.places = without_nesting(model, device_map)
         used = [device for device in device_map.values() if str(device) not in LAST]
         self.main = as_device(main_device if main_device is not None else next(iter(used), CPU))
         self.offload_buffers, self.force_hooks = offload_buffers, force_hooks
@@ -163,12 +164,12 @@ class Spread:
             if held.dtype != shown:  # what stands there meanwhile has the dtype that will be computed with
                 put(*owner_of(self.model, name), held.detach().to("meta", shown))
         courier = Courier(CudaLane(self.main), self._largest(weights)) if self.main.type == "cuda" else None
-        execution = {name: self.main if str(device) in LAST else device for name, device in self.device_map.items()}
+        execution = {name: self.main if str(device) in LAST else device for name, device in self.places.items()}
         tied: dict[int, dict[torch.device, torch.Tensor]] = {}
         attach_align_device_hook_on_blocks(
             self.model,
             {"": self.main, **execution},
-            {name: str(device) in away for name, device in self.device_map.items()},
+            {name: str(device) in away for name, device in self.places.items()},
             known,
             self.offload_buffers,
             skip_keys=self.skip_keys,
@@ -183,7 +184,7 @@ class Spread:
     def _split_modules(self) -> list[str]:
         """Names of modules inside the model whose parts the map puts on several devices."""
         devices: dict[str, set[str]] = {}
-        for name, device in self.device_map.items():
+        for name, device in self.places.items():
             while name := name.rpartition(".")[0]:
                 devices.setdefault(name, set()).add(str(device))
         return [path for path, several in devices.items() if len(several) > 1]
@@ -195,7 +196,7 @@ class Spread:
             if place_of(name, self.device_map) is None:
                 set_module_tensor_to_device(self.model, name, self.main)
         names: dict[str, list[str]] = {}
-        for name, device in self.device_map.items():
+        for name, device in self.places.items():
             if name in modules:
                 continue
             if str(device) not in away or name not in known:

@@ -59,6 +59,9 @@ PLACES: dict[str, dict[str, Any]] = {
             "blocks.2.outer": "cpu",
         }
     },
+    "one inside the other": {
+        "device_map": {"": "cpu", "blocks": "disk", "blocks.1": "cpu", "blocks.2.inner": "cpu", "start": "disk"}
+    },
     "blocks at once": {"device_map": {"": "disk"}, "preload_module_classes": ["Block"]},
 }
 
