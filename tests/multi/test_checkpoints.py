@@ -20,10 +20,14 @@ from notebook_accel.errors import CheckpointError
 from tests.unit.checkpoint.training import KINDS, whole_and_rest
 
 
+# Loader workers are slow to start, and without ranks they are under test with every kind.
+ON_RANKS = sorted({*KINDS} - {"in order", "own generator", "stateful workers"})
+
+
 def exact(folder: str) -> dict[str, Any]:
     """For each kind of loader, whether the rest of a run is as long and as it should be."""
     found = {}
-    for kind in KINDS:
+    for kind in ON_RANKS:
         log, weights, rest, again = whole_and_rest(f"{folder}/{kind}", kind, (1, 1))
         found[kind] = (len(rest) > 0, rest == log, again == weights)
     return found
@@ -32,7 +36,7 @@ def exact(folder: str) -> dict[str, Any]:
 def test_exact_on_two_ranks(tmp_path: Path) -> None:
     """B35: no index twice, none missing, the same losses and weights."""
     for rank in debug_launcher(exact, (str(tmp_path),)):
-        assert rank == dict.fromkeys(KINDS, (True, True, True))
+        assert rank == dict.fromkeys(ON_RANKS, (True, True, True))
 
 
 COUNT = 40
