@@ -133,7 +133,7 @@ class Prepared:
             ranks, who = place.dealt_by or "the", "the loader itself" if place.dealt_by else "prepare()"
             raise CheckpointError(
                 f"the checkpoint was saved in the middle of an epoch whose parts for {ranks} ranks were dealt by "
-                f"{who}; here they are dealt in another way. Leave the DistributedSampler out, so that prepare() deals, "
+                f"{who}, and not as here. Leave out the DistributedSampler, so that prepare() deals, "
                 "or resume at a checkpoint between two epochs."
             )
         if (place.width, place.batch_size) == (self._width, self._user_batch_size):

@@ -19,7 +19,6 @@ from notebook_accel.checkpoint import meeting, steps
 from notebook_accel.errors import CheckpointError
 from tests.unit.checkpoint.training import KINDS, whole_and_rest
 
-
 # Loader workers are slow to start, and without ranks they are under test with every kind.
 ON_RANKS = sorted({*KINDS} - {"in order", "own generator", "stateful workers"})
 
