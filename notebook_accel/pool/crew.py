@@ -42,9 +42,6 @@ class Hands(Protocol):
     def tell(self, rank: int, message: Where | Interrupt | Free) -> None:
         """Have a rank's probe do something at once. Nothing happens when it is gone."""
 
-    def signal(self, number: int) -> None:
-        """Signal all workers."""
-
     def kill(self, rank: int) -> None:
         """End a worker at once, with all that it started."""
 
@@ -86,10 +83,6 @@ class Crew:
 
     def tell(self, rank: int, message: Where | Interrupt | Free) -> None:
         _send(self._workers[rank].probe, message)
-
-    def signal(self, number: int) -> None:
-        for ends in self._workers.values():
-            ends.child.signal(number)
 
     def kill(self, rank: int) -> None:
         self._workers[rank].child.signal(signal.SIGKILL, group=True)

@@ -80,11 +80,10 @@ class ForRank:
 
 @dataclass(frozen=True)
 class Act:
-    """Do something with a worker, or with all (rank None): "kill", "replace", "signal", "close" or "close gently"."""
+    """Do something with a worker, or with all (rank None): "kill", "replace", "close" or "close gently"."""
 
     what: str
     rank: int | None = None
-    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -229,9 +228,7 @@ class Keeper:
 
     def _act(self, act: Act) -> bool:
         assert self._crew is not None
-        if act.what == "signal":
-            self._crew.signal(act.number)
-        elif act.what == "kill" and act.rank is not None:
+        if act.what == "kill" and act.rank is not None:
             self._crew.kill(act.rank)
         elif act.what == "replace" and act.rank is not None:
             self._gone.pop(act.rank, None)

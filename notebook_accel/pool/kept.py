@@ -58,9 +58,6 @@ class KeptCrew:
     def tell(self, rank: int, message: Where | Interrupt | Free) -> None:
         self._say(keeper.ForRank(rank, message, probe=True))
 
-    def signal(self, number: int) -> None:
-        self._say(keeper.Act("signal", number=number))
-
     def kill(self, rank: int) -> None:
         self._say(keeper.Act("kill", rank))
 

@@ -260,10 +260,6 @@ class WorkerPool:
                 self._desk.deliver(before)
                 raise
 
-    def signal(self, number: int) -> None:
-        """Signal every worker that is alive."""
-        self.crew.signal(number)
-
     def close(self, *, ok: bool = True, view: View | None = None) -> None:
         """End all workers: in good order when `ok` and none is in a call, else at once. Nothing is left."""
         say = view.say if view is not None else str
