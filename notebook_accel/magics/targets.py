@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,8 @@ def of(cell: str, every_cell: bool) -> Target | None:
     if session is None:
         return None
     if head.startswith("%%ranks"):
+        if {"-h", "--help"} & set(head.split()):  # reading it would print the help
+            return None
         try:
             request = cells.read(head.removeprefix("%%ranks"))
             ranks = session.select(request.ranks) if request is not None else ()
@@ -49,5 +52,6 @@ def words(cell: str, cursor: int, options: dict[str, list[str]]) -> tuple[int, l
 
 
 def all_of(parser: Any) -> list[str]:
-    """The long options of a parser."""
-    return [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
+    """The long options of a parser that its help shows."""
+    shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]
+    return [name for action in shown for name in action.option_strings if name.startswith("--")]

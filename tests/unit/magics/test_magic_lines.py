@@ -96,3 +96,9 @@ def test_words_on_the_line_of_a_magic():
     assert targets.words("%accel sto", 10, options) == (7, ["stop"])
     assert targets.words("%accel", 6, options) is None
     assert targets.words("accel st", 8, options) is None
+
+
+def test_options_that_nobody_types_are_not_offered():
+    found = targets.all_of(cells.PARSER)
+    assert "--nowait" in found
+    assert every.NOTE not in found
