@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import itertools
 import re
 import weakref
@@ -14,8 +13,10 @@ from typing import Any, ClassVar
 import torch
 from torch.distributed.algorithms.join import Join, Joinable
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
-from notebook_accel.comm import collectives
+from notebook_accel.comm import check, collectives
+from notebook_accel.comm.process import REHEARSAL, Process
 from notebook_accel.errors import ArgumentTypeError, CommError
 from notebook_accel.strategies import hooks, unsynced
 from notebook_accel.strategies.base import Capabilities, Strategy
@@ -23,6 +24,7 @@ from notebook_accel.strategies.options import DistributedDataParallelKwargs
 
 _WRAPPED = "DDP modules"
 _NUMBERS = "numbers of DDP modules"
+_LINKED = "optimizers of DDP modules"
 
 
 class DistributedModel(DistributedDataParallel):
@@ -74,6 +76,8 @@ class DDP(Strategy):
             self.process.farewells.append(functools.partial(_part_from_group, wrapped))
             self.process.attached[_NUMBERS] = itertools.count(1)
             self.process.returns[_WRAPPED] = _Models(wrapped)
+            self.process.attached[_LINKED] = {}
+            self.process.returns[_LINKED] = _Optimizers(self.process)
 
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
         """`model` in DDP; as it is when it is wrapped already, or has nothing to train (DDP refuses both)."""
@@ -86,9 +90,18 @@ class DDP(Strategy):
         devices = [device] if device.index is not None else None
         wrapped = DistributedModel(model, device_ids=devices, **self.wrapping.to_kwargs())
         hooks.register(wrapped, self.wrapping)
+        if REHEARSAL in self.process.attached:  # nobody is there to average gradients with; `rejoin` ends this
+            wrapped.require_backward_grad_sync = False
         wrapped.made(next(self.process.attached[_NUMBERS]), devices, self.wrapping)
         self.process.attached[_WRAPPED].add(wrapped)
         return wrapped
+
+    def link(self, optimizer: Optimizer, model: torch.nn.Module) -> Optimizer:
+        linked = super().link(optimizer, model)
+        known: dict[int, weakref.ref[Optimizer]] = self.process.attached[_LINKED]
+        if all(found() is not linked for found in known.values()):
+            known[len(known) + 1] = weakref.ref(linked)
+        return linked
 
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
         """As everywhere; in a batch that not all ranks have, the gradients would wait for ever: it raises."""
@@ -142,7 +155,6 @@ class _Models:
         self._models = models
 
     def living(self) -> list[int]:
-        gc.collect()  # a model that was replaced may live on in a cycle, on some ranks only
         return sorted(model.number for model in self._models)
 
     def rejoin(self, numbers: list[int]) -> list[str]:
@@ -157,6 +169,31 @@ class _Models:
         if len(again) < len(living):
             lines.append("A model that some ranks do not have could not be wrapped again: prepare it on all of them.")
         return lines
+
+
+class _Optimizers:
+    """The optimizers of these models: ranks that were stopped at different places have taken different steps."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def _living(self) -> dict[int, Optimizer]:
+        found = {number: link() for number, link in self._process.attached[_LINKED].items()}
+        # One that shards its state has another one on each rank.
+        return {number: item for number, item in found.items() if item is not None and not isinstance(item, Joinable)}
+
+    def living(self) -> list[int]:
+        return sorted(self._living())
+
+    def rejoin(self, numbers: list[int]) -> list[str]:
+        living = self._living()
+        mine = [check.state_digest(living[number]) for number in numbers]
+        digests = collectives.gather_object([mine], process=self._process)
+        differing = [number for place, number in enumerate(numbers) if len({found[place] for found in digests}) > 1]
+        for number in differing:
+            (state,) = collectives.broadcast_object_list([living[number].state_dict()], process=self._process)
+            living[number].load_state_dict(state)
+        return ["Its optimizer had come further on some ranks; all have the state of rank 0."] if differing else []
 
 
 def _without_gradient(model: torch.nn.Module, message: str) -> list[str]:
