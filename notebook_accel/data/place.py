@@ -82,10 +82,11 @@ def beginning(loader: Any, *, random: bool = True) -> Beginning:
     """What the pass that is about to begin follows from; or, without `random`, what samplers are at now."""
     made = Beginning(random_states.states() if random else {})
     for name, part in sources(loader).items():
-        if "generator" in vars(part):
+        own = getattr(part, "__dict__", {})  # a list of batches, say, has none
+        if "generator" in own:
             generator = part.generator
             made.generators[name] = generator.get_state() if isinstance(generator, torch.Generator) else None
-        if isinstance(seed := vars(part).get("initial_seed"), int):
+        if isinstance(seed := own.get("initial_seed"), int):
             made.seeds[name] = seed
         if name != "loader" and callable(getattr(part, "state_dict", None)):
             made.states[name] = part.state_dict()
