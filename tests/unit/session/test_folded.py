@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from notebook_accel.display import folding
 from notebook_accel.display.log import RunLog
 from notebook_accel.display.screens import Screen
 from notebook_accel.pool.events import Displayed, Output, Partial
@@ -34,8 +35,9 @@ class Recorder(Screen):
 
 
 @pytest.fixture
-def shown(tmp_path):
+def shown(tmp_path, monkeypatch):
     """What is drawn of some events, and the log of them."""
+    monkeypatch.setattr(folding, "PATIENCE_SECONDS", 60.0)  # a busy machine is no rank that is late
 
     def run(*events, output="all", ranks=(0, 1)):
         screen, log = Recorder(), RunLog(tmp_path)
