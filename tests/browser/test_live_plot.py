@@ -51,6 +51,7 @@ def test_the_plot_grows_in_place_and_stays_in_the_notebook(notebook: Any) -> Non
     shown.run_all()
     steps = steps_seen(shown)
     assert len(steps) >= 4  # it was seen to grow
+    shown.page.locator("text=trained on 1").wait_for(timeout=60_000)  # between two cells the kernel is idle, too
     shown.wait_until_idle()
     for cell, last in ((1, 150), (2, 30)):  # by two ranks, and in the kernel itself; without end_training()
         (picture,) = pictures(shown, cell)
