@@ -16,6 +16,7 @@ from notebook_accel.data.note import Note
 from notebook_accel.data.place import Beginning, Place
 from notebook_accel.data.prepared import END, Prepared
 from notebook_accel.data.progress import Pass, Progress
+from notebook_accel.data.rows import read_whole
 from notebook_accel.data.shard import BatchSamplerShard, Deal
 from notebook_accel.data.stream import IterableDatasetShard, Noted, NotingCollate, is_nothing, without_first_samples
 from notebook_accel.errors import CheckpointError
@@ -119,6 +120,7 @@ class DataLoaderShard(Prepared, DataLoaderAdapter):
     def _counted(self, current: Pass, again: Beginning | None) -> Iterator[Any]:
         """Batches of a loader whose sampler says which is the last."""
         batches: Any = self._begun(again)
+        read_whole(batches)
         deal: Deal = self._index_sampler.latest
         step, moves = self._progress.step, self._moves
         while (batch := self._drawn(batches)) is not END:

@@ -85,7 +85,7 @@ class Progress:
     @property
     def at_end(self) -> bool:
         """Whether the latest batch was the last of its loader."""
-        return self.active is not None and self.active.at_end
+        return bool(self._passes) and self._passes[-1].at_end
 
     @property
     def remainder(self) -> int:

@@ -31,7 +31,7 @@ class DistributedModel(DistributedDataParallel):
     """torch's class; its error about parameters that got no gradient says which, and what to do."""
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        unsynced.enter(self)
+        self.__dict__[unsynced.ENTERED] = True  # nn.Module's own way of setting is slow, and this is every step
         try:
             return super().forward(*inputs, **kwargs)
         except RuntimeError as error:
@@ -63,6 +63,20 @@ class DistributedModel(DistributedDataParallel):
         hooks.register(self, wrapping)
 
 
+class Wrapped:
+    """The models of this process that are wrapped, as long as they live. Not a `WeakSet`: it is read at each step."""
+
+    def __init__(self) -> None:
+        self.links: list[weakref.ref[DistributedModel]] = []
+
+    def add(self, model: DistributedModel) -> None:
+        """One more, for as long as it lives."""
+        self.links = [link for link in self.links if link() is not None] + [weakref.ref(model)]
+
+    def __iter__(self) -> Iterator[DistributedModel]:
+        return (model for link in self.links if (model := link()) is not None)
+
+
 class DDP(Strategy):
     """torch's DistributedDataParallel, over gloo on CPUs and nccl on GPUs."""
 
@@ -72,7 +86,7 @@ class DDP(Strategy):
     def setup(self) -> None:
         super().setup()
         if _WRAPPED not in self.process.attached:
-            wrapped = self.process.attached[_WRAPPED] = weakref.WeakSet()
+            wrapped = self.process.attached[_WRAPPED] = Wrapped()
             self.process.farewells.append(functools.partial(_part_from_group, wrapped))
             self.process.attached[_NUMBERS] = itertools.count(1)
             self.process.returns[_WRAPPED] = _Models(wrapped)
@@ -105,10 +119,10 @@ class DDP(Strategy):
 
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
         """As everywhere; in a batch that not all ranks have, the gradients would wait for ever: it raises."""
-        models = list(self.process.attached[_WRAPPED])
-        if any(model.require_backward_grad_sync for model in models):
+        attached = self.process.attached
+        if collectives.COMPANY in attached and any(model.require_backward_grad_sync for model in attached[_WRAPPED]):
             collectives.check_company("backward", self.process)
-        unsynced.check(loss, models)
+        unsynced.check(loss, attached[_WRAPPED].links)
         super().backward(loss, **kwargs)
 
     @contextlib.contextmanager
@@ -137,7 +151,7 @@ class DDP(Strategy):
         return super().no_sync(model)
 
 
-def _part_from_group(models: weakref.WeakSet[DistributedDataParallel]) -> None:
+def _part_from_group(models: Wrapped) -> None:
     """Take from each model what would outlive the group.
 
     A reducer that outlives its group was seen to hang the end of the process in one run of ten: it holds
@@ -151,7 +165,7 @@ def _part_from_group(models: weakref.WeakSet[DistributedDataParallel]) -> None:
 class _Models:
     """The models that can go on in a new group."""
 
-    def __init__(self, models: weakref.WeakSet[DistributedModel]) -> None:
+    def __init__(self, models: Wrapped) -> None:
         self._models = models
 
     def living(self) -> list[int]:

@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-_ENTERED = "_forward_passes_since_backward"
+ENTERED = "_forward_passes_since_backward"
+"""In a model's `__dict__` when a forward pass has gone through DDP since the last backward pass."""
 _LOOKS_LEFT = "_looks_left"
 _MOST_LOOKS = 10  # at a graph of a loss, for each model: that takes time, and whoever does it does it from the start
 
 
-def enter(model: DistributedDataParallel) -> None:
-    """Note that a forward pass goes through DDP. Costs next to nothing: it happens at each one."""
-    model.__dict__[_ENTERED] = True
-
-
-def check(loss: torch.Tensor, models: Iterable[DistributedDataParallel]) -> None:
-    """Warn when `loss` trains a model, and its DDP does not expect gradients.
+def check(loss: torch.Tensor, models: Iterable[weakref.ref[Any]]) -> None:
+    """Warn when `loss` trains one of the `models`, and its DDP does not expect gradients.
 
     That is so when the model inside was called, and in a second backward pass of one forward pass. Not where
     gradients are to stay (`no_sync`): they are averaged later. The graph of `loss` is looked at only where no forward
-    pass went through DDP since the last backward pass.
+    pass went through DDP since the last backward pass; else this costs next to nothing, since it happens at each step.
     """
-    for model in models:
-        state = model.__dict__
-        if state.pop(_ENTERED, False) or not model.require_backward_grad_sync or not model.module.training:
+    for link in models:
+        model = link()
+        if model is None or model.__dict__.pop(ENTERED, False):
             continue
-        looks = state.get(_LOOKS_LEFT, _MOST_LOOKS)
-        if not looks:
-            continue
-        state[_LOOKS_LEFT] = looks - 1
-        if _trains(loss, model.module):
-            state[_LOOKS_LEFT] = 0
-            _warn(model.module)
+        if model.require_backward_grad_sync and model.module.training:
+            _look(loss, model)
+
+
+def _look(loss: torch.Tensor, model: DistributedDataParallel) -> None:
+    state = model.__dict__
+    looks = state.get(_LOOKS_LEFT, _MOST_LOOKS)
+    if not looks:
+        return
+    state[_LOOKS_LEFT] = looks - 1
+    if _trains(loss, model.module):
+        state[_LOOKS_LEFT] = 0
+        _warn(model.module)
 
 
 def _trains(loss: torch.Tensor, model: torch.nn.Module) -> bool:
@@ -60,5 +64,5 @@ def _warn(model: torch.nn.Module) -> None:
         f"pass of the {name} went through what prepare() returned. Call that, and not the {name} inside of it, which "
         "is for evaluation (under torch.no_grad(), or after eval()) and for saving. For several losses of one forward "
         "pass use backward() once, with their sum.",
-        stacklevel=5,
+        stacklevel=6,
     )

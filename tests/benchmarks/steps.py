@@ -36,11 +36,15 @@ class Paired(Ratio):
         return statistics.median(mine / theirs for mine, theirs in zip(self.ours, self.peer))
 
 
-def pieces(ranks: int = 1) -> tuple[torch.nn.Module, torch.optim.Optimizer, TensorDataset]:
+class Samples(TensorDataset):
+    """A dataset of somebody's own: read sample by sample, where batches of a `TensorDataset` are read at once."""
+
+
+def pieces(ranks: int, kind: type[TensorDataset]) -> tuple[torch.nn.Module, torch.optim.Optimizer, TensorDataset]:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, WIDTH))
     data = torch.randn(STEPS * BATCH * ranks, WIDTH)
-    return model, torch.optim.SGD(model.parameters(), 1e-3), TensorDataset(data, data)
+    return model, torch.optim.SGD(model.parameters(), 1e-3), kind(data, data)
 
 
 def epoch(model: Any, optimizer: Any, loader: Any, backward: Callable[[torch.Tensor], None]) -> Run:
@@ -70,18 +74,18 @@ def accumulating(accelerator: Any, model: Any, optimizer: Any, loader: Any) -> R
     return run
 
 
-def raw(rank: int = 0, ranks: int = 1) -> Run:
-    model, optimizer, data = pieces(ranks)
+def raw(rank: int = 0, ranks: int = 1, kind: type[TensorDataset] = TensorDataset) -> Run:
+    model, optimizer, data = pieces(ranks, kind)
     if ranks == 1:
         return epoch(model, optimizer, DataLoader(data, BATCH), lambda loss: loss.backward())
-    sampler: Any = DistributedSampler(data, ranks, rank, shuffle=False)  # type: ignore[arg-type]
+    sampler: Any = DistributedSampler(data, ranks, rank, shuffle=False)
     loader = DataLoader(data, BATCH, sampler=sampler)
     return epoch(DistributedDataParallel(model), optimizer, loader, lambda loss: loss.backward())
 
 
-def prepared(package: Any, ranks: int = 1, accumulate: bool = False) -> Run:
+def prepared(package: Any, ranks: int = 1, accumulate: bool = False, kind: type[TensorDataset] = TensorDataset) -> Run:
     accelerator = package.Accelerator(cpu=True)
-    model, optimizer, data = pieces(ranks)
+    model, optimizer, data = pieces(ranks, kind)
     model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(data, BATCH))
     if accumulate:
         return accumulating(accelerator, model, optimizer, loader)
@@ -94,20 +98,23 @@ def compare(pairs: int, rank: int = 0, ranks: int = 1, peer: bool = False) -> li
     limit, name = (ALONE, "one process") if ranks == 1 else (TWO_RANKS, f"{ranks} ranks")
     base = raw(rank, ranks)
 
-    def against(what: str, run: Run, limit: float) -> Ratio:
-        taken = interleaved(f"{name}: {what} against raw", run, base, pairs=pairs, limit=limit, warm_up=3)
+    def against(what: str, run: Run, beside: Run, limit: float) -> Ratio:
+        taken = interleaved(f"{name}: {what} against raw", run, beside, pairs=pairs, limit=limit, warm_up=3)
         return Paired(taken.name, taken.ours, taken.peer, taken.limit)
 
-    same = against("raw (A/A)", raw(rank, ranks), limit)
+    same = against("raw (A/A)", raw(rank, ranks), base, limit)
     spread = abs(same.value - 1)
     ours = prepared(notebook_accel, ranks)
-    found = [same, against("prepared", ours, limit + spread)]
-    found.append(against("prepared, accumulate()", prepared(notebook_accel, ranks, accumulate=True), limit + spread))
+    found = [same, against("prepared", ours, base, limit + spread)]
+    accumulated = prepared(notebook_accel, ranks, accumulate=True)
+    found.append(against("prepared, accumulate()", accumulated, base, limit + spread))
+    samples = prepared(notebook_accel, ranks, kind=Samples), raw(rank, ranks, Samples)
+    found.append(against("prepared, own dataset", *samples, limit=limit + spread))
     found.append(growth(f"{name}: late epochs against early ones", ours, base, pairs, limit=1.05 + spread))
     if peer:
         import accelerate
 
-        found.append(against("the peer's", prepared(accelerate, ranks), PEER))
+        found.append(against("the peer's", prepared(accelerate, ranks), base, PEER))
     return found
 
 
