@@ -38,7 +38,8 @@ def end() -> None:
 def last_collective() -> dict[str, Any] | None:
     """Name, count (from 1), input sizes, and whether it is still waited for; None if there was none.
 
-    Safe from another thread while the main thread is blocked in it.
+    `progress` differs whenever anything was begun or ended in between; `sleeps` says that the thread that waits uses
+    no processor. Safe from another thread while the main thread is blocked in it.
     """
     recorded = None if _own.waiting else _recorded()
     if _own.count and (recorded is None or not (recorded["waiting"] or recorded["began"] > _own.began)):
@@ -51,7 +52,8 @@ def _recorded() -> dict[str, Any] | None:
     dump = getattr(getattr(torch._C, "_distributed_c10d", None), "_dump_fr_trace_json", None)
     if dump is None:  # torch before 2.6
         return None
-    entries = json.loads(dump()).get("entries") or []
+    found = json.loads(dump())
+    entries = found.get("entries") or []
     if not entries:
         return None
     waiting = [entry for entry in entries if not entry["retired"]]
@@ -62,4 +64,7 @@ def _recorded() -> dict[str, Any] | None:
         "sizes": entry["input_sizes"],
         "waiting": bool(waiting),
         "began": entry.get("time_created_ns", 0),
+        # An entry alone may be left "waiting" when the collective is long over: what torch counts tells.
+        "progress": (entries[-1].get("record_id"), str(found.get("pg_status"))),
+        "sleeps": entry["profiling_name"].startswith("gloo:"),
     }

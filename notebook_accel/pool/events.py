@@ -118,6 +118,8 @@ class Located:
     """The number of the call that it runs."""
     device_memory: int | None = None
     """Bytes of the device's memory that torch has given out; None where no device is used."""
+    busy: float = 0.0
+    """Seconds of processor time that the main thread has used; always 0 where the system does not tell."""
 
 
 class View(Protocol):

@@ -13,6 +13,11 @@ from notebook_accel.pool.pending import Pending
 from notebook_accel.pool.ranges import sentence_start as _ranks
 
 _PROBES = 3  # how often the ranks are asked during the time after which a standstill is reported
+_CLOSER_LOOKS = 12  # the same once they seem to stand still: a loop of short steps may be met in the same line twice
+_LOST = 1 / 6  # part of that time by which a question may be late; later, the whole machine has stood still
+_LEAST_LOST_SECONDS = 0.5
+_AWAKE = 0.05  # a thread that waits in a collective of gloo sleeps; with this part of a processor it does not
+_AWAKE_SECONDS = 0.5
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/notebook_accel/|/lib/python\d|^<frozen|^<string>")
 _BUFFERS = {"_sync_buffers", "_sync_module_buffers", "_default_broadcast_coalesced"}
 
@@ -26,17 +31,25 @@ class Watch:
         self._moved = now
         self._asked = now
         self._since: dict[int, tuple[Any, float]] = {}
+        self._busy: dict[int, float] = {}  # the processor time of each rank at that moment
         self._reported: Any = None
+        self._suspects = False
 
     @property
     def next_due(self) -> float | None:
         """When to ask the ranks again."""
-        return None if self._patience is None else self._asked + self._patience / _PROBES
+        if self._patience is None:
+            return None
+        return self._asked + self._patience / (_CLOSER_LOOKS if self._suspects else _PROBES)
 
     def due(self, now: float) -> bool:
         """Whether it is time to ask; takes note that it is done."""
-        if self.next_due is None or now < self.next_due:
+        if self._patience is None or self.next_due is None or now < self.next_due:
             return False
+        late = now - self.next_due
+        if late > max(_LEAST_LOST_SECONDS, self._patience * _LOST):  # this process stood still, and perhaps all did
+            self._moved += late
+            self._since = {rank: (situation, since + late) for rank, (situation, since) in self._since.items()}
         self._asked = now
         return True
 
@@ -47,29 +60,40 @@ class Watch:
         if isinstance(event, (Output, Partial, Displayed)) or not isinstance(event, Located):
             self._moved = self._asked = now
             self._since.clear()
+            self._suspects = False
             return None
-        situation = _situation(event)
-        if self._since.get(event.rank, (None, 0.0))[0] != situation:
-            self._since[event.rank] = (situation, now)
-        return self._report(places, pending, now)
+        situation, (before, since) = _situation(event), self._since.get(event.rank, (None, now))
+        if before != situation or self._is_awake(event, now - since):
+            self._since[event.rank], self._busy[event.rank] = (situation, now), event.busy
+        report = self._report(places, pending, now)
+        self._suspects = self._stuck(places, now, 0.3) and self._current(places) != self._reported
+        return report
+
+    def _is_awake(self, place: Located, seconds: float) -> bool:
+        """Whether a rank that seems to wait has computed meanwhile: then it waits in one call after the other."""
+        sleeps = _waits(place) and bool(place.collective and place.collective.get("sleeps"))
+        return sleeps and place.busy - self._busy[place.rank] > max(_AWAKE_SECONDS, seconds * _AWAKE)
+
+    def _current(self, places: Mapping[int, Located]) -> Any:
+        return {rank: _situation(place) for rank, place in places.items() if _waits(place)} or dict(self._since)
 
     def _report(self, places: Mapping[int, Located], pending: Pending, now: float) -> str | None:
         assert self._patience is not None
         asked = {place.request for place in places.values()}
         complete = len(asked) == 1 and pending.waiting <= places.keys()
-        if not complete or now - self._moved < self._patience * 0.95 or not self._stuck(places, now):
+        if not complete or now - self._moved < self._patience * 0.95 or not self._stuck(places, now, 0.6):
             return None
-        current = {rank: _situation(place) for rank, place in places.items() if _waits(place)} or dict(self._since)
+        current = self._current(places)
         if current == self._reported:
             return None
         self._reported = current
         head = f"Nothing was printed or returned for {now - self._moved:.0f} seconds. "
         return head + report(places, pending.returned.keys(), pending.ranks)
 
-    def _stuck(self, places: Mapping[int, Located], now: float) -> bool:
-        """Whether a rank has waited in one collective all the time, or none has moved at all."""
+    def _stuck(self, places: Mapping[int, Located], now: float, part: float) -> bool:
+        """Whether a rank has waited in one collective for this part of the patience, or none has moved at all."""
         assert self._patience is not None
-        for_long = {rank for rank, (_, since) in self._since.items() if now - since >= self._patience * 0.6}
+        for_long = {rank for rank, (_, since) in self._since.items() if now - since >= self._patience * part}
         return any(_waits(places[rank]) for rank in for_long & places.keys()) or for_long >= places.keys()
 
 
@@ -106,7 +130,7 @@ def _waits(place: Located) -> bool:
 def _situation(place: Located) -> Any:
     """What has to change for a rank to have moved."""
     if place.collective and place.collective["waiting"]:
-        return place.collective["name"], place.collective["count"]
+        return place.collective["name"], place.collective["count"], place.collective.get("progress")
     return place.stack[:3]
 
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,6 +68,7 @@ class Probe(threading.Thread):
             memory=own_memory(),
             task=task,
             device_memory=device_memory(),
+            busy=busy_seconds(self._main),
         )
 
 
@@ -79,6 +81,12 @@ def stack_of(thread: int) -> tuple[Spot, ...]:
             spots.append(Spot(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
         frame = frame.f_back
     return tuple(spots)
+
+
+def busy_seconds(thread: int) -> float:
+    """Processor time that a thread of this process has used; 0 where the system does not tell."""
+    clock_of = getattr(time, "pthread_getcpuclockid", None)
+    return 0.0 if clock_of is None else time.clock_gettime(clock_of(thread))
 
 
 def own_memory() -> int:

@@ -11,9 +11,9 @@ from notebook_accel.pool.pending import Pending
 HERE = (Spot("/home/me/train.py", 7, "evaluate"),)
 
 
-def place(rank, name=None, count=0, *, waiting=True, sizes=(), stack=HERE, request=1, in_call=True):
+def place(rank, name=None, count=0, *, waiting=True, sizes=(), stack=HERE, request=1, in_call=True, busy=0.0, **more):
     collective = None if name is None else {"name": name, "count": count, "sizes": list(sizes), "waiting": waiting}
-    return Located(rank, request, in_call, stack, collective, 8 << 20)
+    return Located(rank, request, in_call, stack, None if collective is None else collective | more, 8 << 20, busy=busy)
 
 
 def sentence(*places, returned=()):
@@ -120,6 +120,45 @@ def test_ranks_that_move_are_not_reported():
     clock = Clock(30)
     counts = iter(range(1, 10**6))
     assert clock.pass_time(300, lambda rank: place(rank, "all_reduce", next(counts))) == []
+
+
+def test_a_healthy_loop_is_not_reported_when_an_entry_of_the_recorder_stays_open():
+    clock = Clock(30)
+    counts = iter(range(10**6))
+    assert clock.pass_time(300, lambda rank: place(rank, "all_reduce", 5, progress=next(counts))) == []
+
+
+def test_a_rank_that_computes_does_not_wait_in_one_call_of_gloo():
+    clock = Clock(30)
+    assert clock.pass_time(300, lambda rank: place(rank, "all_reduce", 5, sleeps=True, busy=0.2 * clock.now)) == []
+    assert len(clock.pass_time(40, lambda rank: place(rank, "all_reduce", 5, sleeps=True, busy=50.0))) == 1
+    clock = Clock(30)  # on a GPU the thread spins while it waits
+    assert len(clock.pass_time(40, lambda rank: place(rank, "all_reduce", 5, sleeps=False, busy=clock.now))) == 1
+
+
+def test_ranks_that_are_met_in_the_same_line_twice_are_asked_more_often_before_they_are_reported():
+    clock = Clock(30)
+    counts = iter([5] * 4 + list(range(6, 10**6)))
+    assert clock.pass_time(20, lambda rank: place(rank, "all_reduce", next(counts))) == []
+    assert clock.asked == 2
+    assert clock.pass_time(10, lambda rank: place(rank, "all_reduce", next(counts))) == []
+    assert clock.asked > 2
+    clock = Clock(30)
+    assert clock.pass_time(29.5, lambda rank: place(rank, "all_reduce", 5)) == []
+    assert len(clock.pass_time(1, lambda rank: place(rank, "all_reduce", 5))) == 1  # no later than ever
+    asked = clock.asked
+    clock.pass_time(60, lambda rank: place(rank, "all_reduce", 5))
+    assert clock.asked - asked <= 7  # what is known is not looked at closely
+
+
+def test_time_in_which_the_machine_was_paused_does_not_count():
+    clock = Clock(30)
+    assert clock.pass_time(11, lambda rank: place(rank, "all_reduce", 5)) == []
+    clock.now += 3600
+    assert clock.pass_time(10, lambda rank: place(rank, "all_reduce", 5)) == []
+    assert clock.pass_time(10, lambda rank: place(rank, "all_reduce", 5))[0].startswith(
+        "Nothing was printed or returned for 30 "
+    )
 
 
 def test_output_starts_the_time_anew():
