@@ -23,6 +23,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from notebook_accel.pool.pages import LargePages
 from notebook_accel.pool.wire import Channel
 
 PRELOAD = (
@@ -200,6 +201,8 @@ class Host:
         self._status_pipes: dict[int, int] = {}
         self._folders: dict[int, str] = {}
         self._last_use = time.monotonic()
+        self._pages = LargePages()
+        self._pages.look_again()
         self._woken, wake = os.pipe()
         for end in (self._woken, wake):
             os.set_blocking(end, False)
@@ -214,8 +217,12 @@ class Host:
             selector.register(self._woken, selectors.EVENT_READ, self._reap)
             try:
                 while self._wanted():
-                    for key, _ in selector.select(_TICK):
+                    idle = self._pages.waiting and not self._status_pipes
+                    ready = selector.select(0 if idle else _TICK)
+                    for key, _ in ready:
                         key.data()
+                    if idle and not ready:
+                        self._pages.gather()
             except EOFError:
                 return
             finally:
@@ -234,6 +241,7 @@ class Host:
             self._fork(request, descriptors)
         elif isinstance(request, Preload):
             self._channel.send(_preload_more(request))
+            self._pages.look_again()
         elif isinstance(request, Signal) and request.pid in self._status_pipes:
             (os.killpg if request.group else os.kill)(request.pid, request.signal)
 
