@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Mapping, Sequence
 
@@ -47,6 +48,8 @@ def failure(failed: Mapping[int, Raised | Exited], world_size: int) -> RankError
     error.others = tuple(
         f"{ranges.sentence_start(ranks)}: {headline}" for headline, ranks in groups.items() if cause not in ranks
     )
+    if _ended(failed[cause]):  # an exception of the user's own tells of its ranks itself
+        error.args = ("\n  ".join((_story(failed[cause], error.ranks, world_size), *error.others)),)
     return error
 
 
@@ -63,23 +66,46 @@ def _headline(event: Raised | Exited) -> str:
         return _how(event)
     if lost_peer(event):
         return "lost the connection when that happened."
-    return event.report.headline
+    return _left_how(event) if _ended(event) else event.report.headline
+
+
+def _ended(event: Raised | Exited) -> bool:
+    """Whether a rank has left, by itself or not, without an exception that says why."""
+    return isinstance(event, Exited) or event.report.type_name == "SystemExit"
+
+
+def _story(event: Raised | Exited, ranks: Sequence[int], world_size: int) -> str:
+    """What happened to these ranks, to all as to that of `event`."""
+    if isinstance(event, Raised):
+        return f"{ranges.sentence_start(ranks)} of {world_size} {_left_how(event)}"
+    words = _last_words(event.last_lines)
+    whose = "Its last lines" if len(ranks) == 1 else f"The last lines of rank {event.rank}"
+    lines = "\n  ".join((f"\n{whose} were:", *words)) if words else ""
+    how = _how(event) if len(ranks) == 1 else _how(event).replace("was ended", "were ended", 1)
+    return f"{ranges.sentence_start(ranks)} of {world_size} {how}{lines}"
+
+
+def _left_how(event: Raised) -> str:
+    text = event.report.text
+    return f"called sys.exit({text if _code(text) is not None else repr(text)})."
+
+
+def _code(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"-?\d+", text) else None
 
 
 def error_of(event: Raised | Exited, world_size: int) -> RankError:
     """The exception for one rank's failure."""
     if isinstance(event, Exited):
         return died(event, world_size)
-    if event.report.type_name == "SystemExit":
+    if _ended(event):
         return _left(event, world_size)
     return frames.rebuild(event.report, event.rank, world_size)
 
 
 def died(event: Exited, world_size: int) -> RankDied:
     """The exception for a rank whose process ended without an answer."""
-    words = _last_words(event.last_lines)
-    lines = "\n  ".join(("\nIts last lines were:", *words)) if words else ""
-    error = RankDied(f"Rank {event.rank} of {world_size} {_how(event)}{lines}")
+    error = RankDied(_story(event, (event.rank,), world_size))
     error.rank, error.world_size, error.exit_code = event.rank, world_size, event.exit_code
     error.by_rank = {event.rank: error}
     return error
@@ -100,9 +126,10 @@ def _says_so(report: frames.Report) -> bool:
 
 
 def _left(event: Raised, world_size: int) -> RankDied:
-    error = RankDied(f"Rank {event.rank} of {world_size} called sys.exit({event.report.text}).")
+    error = RankDied(_story(event, (event.rank,), world_size))
     error.rank, error.world_size = event.rank, world_size
-    error.exit_code = int(event.report.text) if event.report.text.lstrip("-").isdigit() else 1
+    code = _code(event.report.text)
+    error.exit_code = 1 if code is None else code
     error.__traceback__ = frames.plain(event.report).__traceback__
     return error
 

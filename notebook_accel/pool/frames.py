@@ -26,6 +26,9 @@ _OURS = (
     "/IPython/core/interactiveshell.py",
     "/IPython/core/async_helpers.py",
 )
+_MOST_FRAMES = 60  # of a deep recursion: IPython takes 5 to 15 ms for each that it shows
+_KEPT_FRAMES = 12  # of its beginning, and of its end
+_LEFT_OUT = "..."  # in the place of a function's name
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def pack(error: BaseException, *, seen: frozenset[int] = frozenset()) -> Report:
     return Report(
         type_name=_type_name(error),
         text=_text(error),
-        frames=tuple(_frames(error.__traceback__)),
+        frames=_shortened(_frames(error.__traceback__)),
         pickled=_pickled(error),
         formatted="".join(traceback.format_exception(type(error), error, error.__traceback__)),
         cause=pack(cause, seen=seen) if cause is not None and id(cause) not in seen else None,
@@ -123,6 +126,14 @@ def _frames(tb: types.TracebackType | None) -> list[Frame]:
             found.append(Frame(code.co_filename, tb.tb_lineno, code.co_name, module, code.co_firstlineno, span))
         tb = tb.tb_next
     return found
+
+
+def _shortened(found: list[Frame]) -> tuple[Frame, ...]:
+    """The frames, with one that says so in the place of most of those of a deep recursion."""
+    if len(found) <= _MOST_FRAMES:
+        return tuple(found)
+    left_out = f"<{len(found) - 2 * _KEPT_FRAMES} frames are left out>"
+    return (*found[:_KEPT_FRAMES], Frame(left_out, 1, _LEFT_OUT, ""), *found[-_KEPT_FRAMES:])
 
 
 def _span(code: types.CodeType, instruction: int) -> tuple[int, int, int] | None:
@@ -200,6 +211,8 @@ def _traceback(frames: tuple[Frame, ...]) -> types.TracebackType | None:
     """A traceback whose frames name the files, lines and functions of `frames`."""
     chain = None
     for frame in reversed(frames):
+        if frame.function == _LEFT_OUT:
+            serialize.show_sources({frame.file: "# more calls like those above and below\n"})
         lived = _frame_object(frame)
         chain = types.TracebackType(chain, lived.tb_frame, lived.tb_lasti, frame.line)
     return chain
