@@ -5,6 +5,10 @@ The list only shrinks; a test holds it against the real package and against what
 
 from __future__ import annotations
 
+import dis
+import sys
+import types
+
 from notebook_accel.errors import NotYetError
 
 _ENGINE = "leave it out: the model trains with DistributedDataParallel"
@@ -41,7 +45,6 @@ _BY_HINT: tuple[tuple[str, str], ...] = (
         """,
     ),
     (_EIGHT, "apply_fp8_autowrap contextual_fp8_autocast convert_model deepspeed_required"),
-    ("make padded tensors of nested ones with torch.nested.to_padded_tensor()", "CannotPadNestedTensorWarning"),
 )
 
 LATER: dict[str, str] = {name: hint for hint, names in _BY_HINT for name in names.split()}
@@ -51,8 +54,22 @@ class NotYetImport(NotYetError, ImportError):
     """A name that is not there yet; an ImportError too, so that code which can do without it does."""
 
 
+class NotYetAttribute(NotYetError, AttributeError):
+    """The same where no import asks for it: an AttributeError, so that `hasattr` answers False."""
+
+
 def missing(module: str, name: str) -> Exception:
-    """The error for a name that the module called `module` does not have."""
+    """The error for a name that the module called `module` does not have; for its `__getattr__` to raise."""
     if name not in LATER:
         return AttributeError(f"module {module!r} has no attribute {name!r}")
-    return NotYetImport(f"`{module}.{name}` is not supported yet. Meanwhile: {LATER[name]}.")
+    kind = NotYetImport if _is_import(sys._getframe(2)) else NotYetAttribute
+    return kind(f"`{module}.{name}` is not supported yet. Meanwhile: {LATER[name]}.")
+
+
+def _is_import(asking: types.FrameType) -> bool:
+    """Whether `asking` stands at the `name` of `from … import name`.
+
+    Python makes an ImportError with a text of its own of an AttributeError there, and ours says what to do. One
+    exception cannot be both: the two have fields of their own in C.
+    """
+    return asking.f_code.co_code[asking.f_lasti] == dis.opmap["IMPORT_FROM"]

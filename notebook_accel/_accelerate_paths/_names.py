@@ -14,7 +14,7 @@ def table(module: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], 
     """`__getattr__` and `__dir__` of the module called `module`.
 
     `homes` has, for each place where names are at home (beginning with a dot: in `module`), these names. Names
-    that are not built yet raise `NotYetImport`, which says what to do meanwhile.
+    that are not built yet raise a `NotYetError`, which says what to do meanwhile.
     """
     places = {name: home for home, names in homes.items() for name in names.split()}
 

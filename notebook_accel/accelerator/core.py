@@ -82,7 +82,7 @@ class Accelerator(Loading, Ranks, HandlerViews, Persistence, Tracking, Profiling
         self.process = self._parts.process
         self._prepared = Prepared(self._parts)
         self._set_up_persistence(project_dir, project_config)
-        self._set_up_tracking(log_with, self.project_dir)
+        self._set_up_tracking(log_with)
         self.state = AcceleratorState(parts=self._parts)
         self.gradient_state = GradientState(accumulation=self._parts.accumulation)
         parts.mark(self._parts.process, self)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from notebook_accel.accelerator.parts import Parts
 from notebook_accel.errors import ConfigError
@@ -17,19 +16,13 @@ class Tracking:
     trackers: list[GeneralTracker]
     log_with: list[type[GeneralTracker] | GeneralTracker]
 
-    def _set_up_tracking(self, log_with: Any, project_dir: str | os.PathLike[str] | None) -> None:
-        self._project_dir = None if project_dir is None else os.fspath(project_dir)
-        self.log_with, self.trackers = choose(log_with, self._project_dir), []
+    if TYPE_CHECKING:
 
-    @property
-    def project_dir(self) -> str | None:
-        """The folder for what a training writes, as it was given."""
-        return self._project_dir
+        @property
+        def logging_dir(self) -> str | None: ...
 
-    @property
-    def logging_dir(self) -> str | None:
-        """The folder for trackers that write files: the project's."""
-        return self._project_dir
+    def _set_up_tracking(self, log_with: Any) -> None:
+        self.log_with, self.trackers = choose(log_with, self.logging_dir), []
 
     def init_trackers(
         self, project_name: str, config: dict[str, Any] | None = None, init_kwargs: dict[str, Any] | None = None
@@ -40,11 +33,6 @@ class Tracking:
         """
         self.trackers = []
         for kind in self.log_with:
-            if kind.requires_logging_directory and self.logging_dir is None and isinstance(kind, type):
-                raise ConfigError(
-                    f'`log_with="{kind.name}"` writes files, and no folder was given. Use '
-                    f'Accelerator(log_with="{kind.name}", project_dir="runs").'
-                )
             kind.require_package()
             if kind.main_process_only and self._parts.process.rank != 0:
                 continue

@@ -10,6 +10,7 @@ sides: gloo silently mixes up dense tensors whose dimensions are permuted.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -126,15 +127,29 @@ def hand_out(
     return tree.send_to_device(packing.decode(row), device or "cpu")
 
 
+class CannotPadNestedTensorWarning(UserWarning):
+    """A nested tensor was left as it is."""
+
+
 def pad_across_processes(
     data: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False, *, process: Process | None = None
 ) -> Any:
     """`data` with dimension `dim` of every tensor filled up to the largest size among the ranks.
 
     The filling is `pad_index`, behind the data, or before it with `pad_first`. Tensors without that
-    dimension stay as they are.
+    dimension stay as they are, and so do nested ones, with a `CannotPadNestedTensorWarning`.
     """
     process = _joined(process, "pad_across_processes")
+    if any(tensor.is_nested for tensor in tree.tensors(data)):
+        warnings.warn(
+            "pad_across_processes() leaves nested tensors as they are. Make padded ones of them first, with "
+            "torch.nested.to_padded_tensor().",
+            CannotPadNestedTensorWarning,
+            stacklevel=2,
+        )
+        others = [tensor for tensor in tree.tensors(data) if not tensor.is_nested]
+        filled = iter(pad_across_processes(others, dim, pad_index, pad_first, process=process))
+        return tree.map_tensors(lambda tensor: tensor if tensor.is_nested else next(filled), data)
     if process.alone:
         return data
     with _told(process):

@@ -66,8 +66,9 @@ def register_tracker_class(tracker_class: type[GeneralTracker]) -> type[GeneralT
 
 
 def choose(log_with: Any, folder: str | None = None) -> list[type[GeneralTracker] | GeneralTracker]:
-    """What `log_with` asks for: names, trackers, or a list of these. Raises `ConfigError` for unknown ones.
+    """What `log_with` asks for: names, trackers, or a list of these.
 
+    Raises `ConfigError` for unknown ones, and where one that is named writes files and there is no `folder`.
     "all" takes what is installed, and can write with this `folder`; not the live plot, which is for people who look.
     """
     asked = log_with if isinstance(log_with, (list, tuple)) else [] if log_with is None else [log_with]
@@ -90,4 +91,10 @@ def _named(item: Any, folder: str | None) -> list[type[GeneralTracker]]:
     if name not in LOGGER_TYPE_TO_CLASS:
         names = ", ".join(LOGGER_TYPE_TO_CLASS)
         raise ConfigError(f"`log_with={name!r}` is unknown. Use one of {names}, or a tracker of your own.")
-    return [LOGGER_TYPE_TO_CLASS[name]]
+    kind = LOGGER_TYPE_TO_CLASS[name]
+    if kind.requires_logging_directory and folder is None:
+        raise ConfigError(
+            f"Logging with `{name}` requires a `logging_dir`: it writes files, and no folder was given. Use "
+            f'Accelerator(log_with="{name}", project_dir="runs").'
+        )
+    return [kind]

@@ -59,7 +59,7 @@ __getattr__, __dir__ = _table(
             "offload_state_dict offload_weight save_offload_index"
         ),
         ".operations": (
-            "broadcast broadcast_object_list concatenate convert_outputs_to_fp32 "
+            "CannotPadNestedTensorWarning broadcast broadcast_object_list concatenate convert_outputs_to_fp32 "
             "convert_to_fp32 copy_tensor_to_devices find_batch_size find_device gather gather_object "
             "get_data_structure honor_type ignorant_find_batch_size initialize_tensors is_namedtuple "
             "is_tensor_information is_torch_tensor listify pad_across_processes pad_input_tensors "

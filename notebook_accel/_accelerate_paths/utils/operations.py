@@ -1,6 +1,7 @@
 """`accelerate.utils.operations`."""
 
 from notebook_accel._accelerate_paths._names import table as _table
+from notebook_accel.comm.collectives import CannotPadNestedTensorWarning as CannotPadNestedTensorWarning
 from notebook_accel.comm.collectives import broadcast as broadcast
 from notebook_accel.comm.collectives import broadcast_object_list as broadcast_object_list
 from notebook_accel.comm.collectives import gather as gather

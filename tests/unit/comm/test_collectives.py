@@ -24,6 +24,9 @@ def test_a_lone_process_gets_its_own_data_back() -> None:
     assert collectives.broadcast(data, process=ALONE) is data
     assert collectives.broadcast_object_list(["a"], process=ALONE) == ["a"]
     assert collectives.pad_across_processes(data, process=ALONE) is data
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(1)])
+    with pytest.warns(collectives.CannotPadNestedTensorWarning, match="to_padded_tensor"):
+        assert collectives.pad_across_processes({"n": nested}, process=ALONE)["n"] is nested
     collectives.wait_for_everyone(process=ALONE)
 
 

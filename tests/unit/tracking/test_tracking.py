@@ -11,7 +11,7 @@ import numpy
 import pytest
 import torch
 
-from notebook_accel import Accelerator
+from notebook_accel import Accelerator, ProjectConfiguration
 from notebook_accel.comm import process as processes
 from notebook_accel.comm.process import Process
 from notebook_accel.errors import ConfigError
@@ -98,14 +98,15 @@ def test_what_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "LOGGER_TYPE_TO_CLASS", {"jsonl": JSONLTracker, "missing": Missing, "own": Own})
     assert choose(["all", "jsonl"], "folder") == [JSONLTracker, Own]
     assert choose("all") == [Own]  # nothing that needs a folder
-    assert choose(LoggerType.JSONL) == [JSONLTracker]
+    assert choose(LoggerType.JSONL, "folder") == [JSONLTracker]
     assert get_available_trackers() == ["jsonl", "own"]
     with pytest.raises(ConfigError, match=r"'jsonlines'` is unknown\. Use one of jsonl, missing, own"):
         Accelerator(log_with="jsonlines")
     with pytest.raises(ConfigError, match="has a int"):
         Accelerator(log_with=[3])
-    with pytest.raises(ConfigError, match="project_dir="):
-        Accelerator(log_with="jsonl").init_trackers("run")
+    with pytest.raises(ConfigError, match=r"`jsonl` requires a `logging_dir`.*project_dir="):
+        Accelerator(log_with="jsonl")  # at once, not when the data is loaded
+    assert Accelerator(log_with="jsonl", project_config=ProjectConfiguration(logging_dir="x")).log_with
     with pytest.raises(ConfigError, match="needs the package of_nobody, which is not installed"):
         Accelerator(log_with="missing").init_trackers("run")
 
