@@ -109,10 +109,16 @@ def announce(descriptor: int) -> None:
     environ.put(_VARIABLE, f"{os.getpid()}:{descriptor}")
 
 
+def is_storage(value: Any) -> bool:
+    """Whether this is what holds the bytes of tensors."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, (torch.storage.TypedStorage, torch.UntypedStorage))
+
+
 def reduced(value: Any, arena: Arena) -> tuple[Any, ...] | None:
     """How to send a torch storage or a numpy array through the file; None for small ones and everything else."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    if torch is not None and isinstance(value, (torch.storage.TypedStorage, torch.UntypedStorage)):
+    numpy = sys.modules.get("numpy")
+    if is_storage(value):
         return _reduced_storage(value, arena)
     if numpy is not None and type(value) is numpy.ndarray and value.nbytes >= LARGE and not value.dtype.hasobject:
         return _reduced_array(value, arena)

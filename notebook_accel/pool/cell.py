@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from notebook_accel.pool import offspring
 from notebook_accel.pool import shell as shells
 from notebook_accel.pool.spec import Cell
 
@@ -70,6 +71,7 @@ def enter_namespace() -> None:
         shell.init_user_ns()
         # IPython warns in a cell that calls sys.exit(); here that ends the cell, and says so.
         warnings.filterwarnings("ignore", "To exit: use 'exit'", UserWarning)
+        offspring.follow(main)
 
 
 def _provide(code: str, shell: Any) -> None:

@@ -147,7 +147,7 @@ def _how(event: Exited) -> str:
     if code is None:
         return "ended together with the host that had forked it."
     if code >= 0:
-        return f"ended with exit code {code} before its function returned (os._exit, or native code called exit)."
+        return f"ended with exit code {code} before the function returned (os._exit, or native code called exit)."
     name = signal.Signals(-code).name
     hint = {
         "SIGKILL": ": somebody killed it, or the system did because memory ran out.",

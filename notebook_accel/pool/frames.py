@@ -109,9 +109,9 @@ def _type_name(error: BaseException) -> str:
     return home + kind.__qualname__
 
 
-def _text(error: BaseException) -> str:
+def _text(error: Any) -> str:
     try:
-        return str(error)
+        return str(error.__str__())  # not str(error): that of a `super()` is its own
     except Exception as failure:  # noqa: BLE001 - a broken __str__ must not hide the error it describes
         return f"<str() of this exception raised {type(failure).__name__}>"
 
@@ -200,7 +200,7 @@ class _Ranked(RankError):
     """Adds the ranks to the text of the user's own exception."""
 
     def __str__(self) -> str:
-        text = super(RankError, self).__str__()  # that of the user's class, next in the order of bases
+        text = _text(super(RankError, self))  # that of the user's class, next in the order of bases
         if self.rank is None:
             return text
         where = f"{text}  [{ranges.words(self.ranks or (self.rank,))} of {self.world_size}]"

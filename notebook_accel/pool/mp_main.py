@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
-from notebook_accel.pool.serialize import load_definitions
+from notebook_accel.pool import offspring, serialize
 
-load_definitions(globals())
+if not offspring.load(globals()):
+    serialize.load_definitions(globals())

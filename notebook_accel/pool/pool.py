@@ -105,8 +105,6 @@ class WorkerPool:
             pending = self.submit(packed)
             try:
                 self.wait(pending, view, timeout, hang_report)
-                if pending.failed:
-                    raise diagnose.failure(pending.failed, self.world_size)
             except KeyboardInterrupt:
                 with contextlib.suppress(KeyboardInterrupt):  # pressed again: no more waiting
                     self.interrupt(pending, view)
@@ -115,6 +113,9 @@ class WorkerPool:
             except RankError:
                 pending.discard()
                 raise
+            if pending.failed:  # with KeyboardInterrupt, say, which code of the user's may raise itself
+                pending.discard()
+                raise diagnose.failure(pending.failed, self.world_size)
         return results(pending)
 
     def submit(self, packed: Packed, ranks: Collection[int] | None = None) -> Pending:

@@ -18,6 +18,7 @@ import linecache
 import pickle
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,9 @@ from notebook_accel.pool.arena import Arena, Mapped
 DEFINITIONS_FILE = "definitions.pkl"
 SPAWNED_MAIN = "notebook_accel.pool.mp_main"
 _FOLDER = "NOTEBOOK_ACCEL_RUN"
+
+
+_own: weakref.WeakSet[type] = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
@@ -139,9 +143,9 @@ def pack_call(function: Callable[..., Any], args: Iterable[Any], kwargs: Mapping
     # Three dumps, one memo: the same objects on the other side, and definitions that need no arguments.
     pickler.dump((function, tuple(args), dict(kwargs or {})))
     pickler.dump(dict(pickler.definitions))
-    sources = {name: text for name in pickler.files if (text := "".join(linecache.getlines(name)))}
-    pickler.dump(sources)
-    definitions = _pack_definitions(pickler.definitions, sources, arena)
+    texts = sources(pickler.files)
+    pickler.dump(texts)
+    definitions = _pack_definitions(pickler.definitions, texts, arena)
     arena.sealed()
     return Packed(buffer.getvalue(), definitions, arena, frozenset(pickler.modules))
 
@@ -198,10 +202,20 @@ def announce(folder: Path) -> None:
 
 def load_definitions(namespace: dict[str, Any]) -> None:
     """Fill a spawned process's `__mp_main__` with the notebook's classes and functions."""
-    folder = environ.get(_FOLDER)
-    if not folder or not (Path(folder) / DEFINITIONS_FILE).exists():
-        return  # nothing was called yet, or the run is over
-    unpickler = Unpickler((Path(folder) / DEFINITIONS_FILE).read_bytes(), namespace)
+    run = folder()
+    if run is not None and (run / DEFINITIONS_FILE).exists():  # else nothing was called yet, or the run is over
+        load_into(namespace, (run / DEFINITIONS_FILE).read_bytes())
+
+
+def folder() -> Path | None:
+    """The folder of this run; None where this process is no rank, nor was started by one."""
+    found = environ.get(_FOLDER)
+    return Path(found) if found else None
+
+
+def load_into(namespace: dict[str, Any], data: bytes) -> None:
+    """Put definitions, and the texts of the cells that they are from, into the `__main__` of a spawned process."""
+    unpickler = Unpickler(data, namespace)
     with _reading(None):
         namespace.update(unpickler.load())
         show_sources(unpickler.load())
@@ -210,7 +224,8 @@ def load_definitions(namespace: dict[str, Any]) -> None:
 def pack_value(value: Any, known: Mapping[type, str], arena: Arena) -> bytes:
     """A result as bytes, for `load_value` in the notebook; its large parts go into `arena`."""
     buffer = io.BytesIO()
-    ResultPickler(buffer, arena, known).dump(value)
+    with as_own():
+        ResultPickler(buffer, arena, known).dump(value)
     return buffer.getvalue()
 
 
@@ -222,7 +237,18 @@ def load_value(data: bytes, descriptor: int | None = None) -> Any:
 
 def known_classes() -> dict[type, str]:
     """Classes that cloudpickle brought into this process, by their identity in the notebook."""
-    return dict(internals._DYNAMIC_CLASS_TRACKER_BY_CLASS)
+    return {kind: name for kind, name in internals._DYNAMIC_CLASS_TRACKER_BY_CLASS.items() if kind not in _own}
+
+
+@contextlib.contextmanager
+def as_own() -> Iterator[None]:
+    """Classes that are sent for the first time in this block are this process's own: nobody else keeps them."""
+    tracked = internals._DYNAMIC_CLASS_TRACKER_BY_CLASS
+    before = set(tracked)
+    try:
+        yield
+    finally:
+        _own.update(set(tracked) - before)
 
 
 def notebook_class(identity: str, name: str) -> type:
@@ -240,9 +266,14 @@ def forget(kind: type) -> None:
         internals._DYNAMIC_CLASS_TRACKER_BY_ID.pop(identity, None)
 
 
-def show_sources(sources: Mapping[str, str]) -> None:
+def sources(files: Iterable[str]) -> dict[str, str]:
+    """The texts of files and cells, as far as they are known here."""
+    return {name: text for name in files if (text := "".join(linecache.getlines(name)))}
+
+
+def show_sources(texts: Mapping[str, str]) -> None:
     """Let tracebacks and `inspect.getsource` find the text of the notebook's cells."""
-    for name, text in sources.items():
+    for name, text in texts.items():
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import importlib
-import importlib.machinery
 import logging
 import multiprocessing.util
 import os
@@ -21,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from notebook_accel.pool import ambient, calls, capture, cell, frames, here, preflight, serialize, shell
+from notebook_accel.pool import ambient, calls, capture, cell, frames, here, offspring, preflight, serialize, shell
 from notebook_accel.pool.arena import Arena, announce
 from notebook_accel.pool.events import Raised, Returned
 from notebook_accel.pool.probe import Probe
@@ -175,7 +174,7 @@ class Worker:
 def _stub_main() -> types.ModuleType:
     """A `__main__` for the notebook's definitions, that spawned grandchildren know where to find."""
     main = types.ModuleType("__main__")
-    main.__spec__ = importlib.machinery.ModuleSpec(serialize.SPAWNED_MAIN, None)
+    main.__spec__ = offspring.MainSpec(serialize.SPAWNED_MAIN, None)
     main.__builtins__ = sys.modules["builtins"]  # type: ignore[attr-defined]
     sys.modules["__main__"] = main
     return main

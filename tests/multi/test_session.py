@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import socket
@@ -380,6 +381,32 @@ def test_one_rank_is_a_session_too():
             session.run("import time; time.sleep(60)")
         session.restart(rank=0, replay=True)
         assert list(session.pull("x")) == [[1.0, 1.0]]
+
+        session.run(SPAWNING)
+        session.run("def helper(number):\n    return number + OFFSET")  # what is defined last counts
+        assert list(session.run("in_spawned(Derived(), 1)", values=True)) == [(2, True)]
+        assert list(session.pull("Derived().made")) == [3] == [session.pull("Derived()")[0].made]
+        gc.collect()
+        assert session.pull("Derived()")[0].made == 3  # although the notebook has let go of the class meanwhile
+
+
+SPAWNING = """
+import multiprocessing, threading
+OFFSET = 1
+lock = threading.Lock()
+def helper(number):
+    with lock:
+        return number
+class Base:
+    made = 3
+    def __call__(self, number):
+        return helper(number), isinstance(self, Derived)
+class Derived(Base):
+    pass
+def in_spawned(function, number):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, (number,))
+"""
 
 
 @pytest.mark.parametrize("keep_alive", [None, 60])
