@@ -22,7 +22,13 @@ _WORDS = (
 
 def give_back() -> None:
     """Free what nothing refers to, and what torch keeps of a GPU's memory for later."""
-    gc.collect()
+    clear_device_cache(garbage_collection=True)
+
+
+def clear_device_cache(garbage_collection: bool = False) -> None:
+    """Free what torch keeps of a GPU's memory for later; first collect what nothing refers to, if asked."""
+    if garbage_collection:
+        gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 

@@ -66,9 +66,10 @@ class Persistence:
 
         Raises `ConfigError`, with all of those that have not. Numbers and texts go into `accelerator.values`.
         """
-        lacking = [item for item in objects if not (_has(item, "state_dict") and _has(item, "load_state_dict"))]
+        named = enumerate(objects)
+        lacking = [pair for pair in named if not (_has(pair[1], "state_dict") and _has(pair[1], "load_state_dict"))]
         if lacking:
-            listed = "".join(f"\n  {item!r} ({type(item).__name__})" for item in lacking)
+            listed = "".join(f"\n  Item at index {place}, {item!r} ({type(item).__name__})" for place, item in lacking)
             raise ConfigError(
                 f"only objects with `state_dict` and `load_state_dict` can be registered, and these have not:{listed}\n"
                 'Numbers and texts are kept by name: accelerator.values["step"] = 5.'

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from notebook_accel.strategies.spread import has_several_places
+
 
 class SpreadModels:
     """What the `Accelerator` knows of them."""
 
     def verify_device_map(self, model: torch.nn.Module) -> bool:
-        """Whether `model`, or a module in it, was spread by a device map, so that it should not be moved or wrapped."""
-        return any(len(getattr(part, "hf_device_map", ())) > 1 for part in model.modules())
+        """Whether `model`, or a module in it, was spread by a device map, so that `prepare` leaves it where it is."""
+        return has_several_places(model)

@@ -10,7 +10,7 @@ import torch
 
 from notebook_accel.bigmodel.hooks import ModelHook, add_hook_to_module
 
-_LAYERS = (
+LAYERS = (
     *(torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d),
     *(torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d),
 )
@@ -62,6 +62,6 @@ def attach_layerwise_casting_hooks(
         named = any(re.search(pattern, name) for pattern in patterns)
         if named or isinstance(part, skip_modules_classes or ()):
             skipped.append(name)
-        elif isinstance(part, _LAYERS):
+        elif isinstance(part, LAYERS):
             hook = LayerwiseCastingHook(storage_dtype, compute_dtype, non_blocking)
             add_hook_to_module(part, hook, append=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,7 +58,7 @@ def without_nesting(model: torch.nn.Module, device_map: Mapping[str, Any]) -> di
 
 
 def check_device_map(model: torch.nn.Module, device_map: Mapping[str, Device]) -> None:
-    """Raise `ConfigError` when a parameter or buffer has no device, or when the map names what the model has not."""
+    """Raise `ConfigError` when a parameter or buffer has no device; warn when the map names what the model has not."""
     tensors = _stored_tensors(model)
     without = [name for name in tensors if place_of(name, device_map) is None]
     if without:
@@ -69,16 +70,17 @@ def check_device_map(model: torch.nn.Module, device_map: Mapping[str, Device]) -
     known.update(tensors, (name for name, _ in model.named_buffers(remove_duplicate=False)))
     unknown = [name for name in device_map if name not in known]
     if unknown:
-        raise ConfigError(
-            f"The device_map names {some(unknown)}, which {type(model).__name__} does not have. Its parts are "
-            f"{some([name for name, _ in model.named_children()] or tensors)}."
+        warnings.warn(
+            f"The device_map names {some(unknown)}, which {type(model).__name__} does not have: that has no effect. "
+            f"Its parts are {some([name for name, _ in model.named_children()] or tensors)}.",
+            stacklevel=3,
         )
 
 
-def require_devices(device_map: Mapping[str, Device]) -> None:
-    """Raise `ConfigError` when the map names a device that this machine lacks."""
+def require_devices(model: torch.nn.Module, device_map: Mapping[str, Device]) -> None:
+    """Raise `ConfigError` when the map puts something of the model on a device that this machine lacks."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    for name, device in device_map.items():
+    for name, device in without_nesting(model, device_map).items():
         number = device if isinstance(device, int) else _cuda_number(device)
         if number is not None and number >= count:
             raise ConfigError(

@@ -122,7 +122,7 @@ def dispatch_model(
     offloaded modules; `offload_index` says where such are (see `OffloadedWeightsLoader`).
     """
     check_device_map(model, device_map)
-    require_devices(device_map)
+    require_devices(model, device_map)
     spread = Spread(model, device_map, main_device, offload_buffers, skip_keys, preload_module_classes, force_hooks)
     return spread.run(_known(model, state_dict, offload_dir, offload_index), folder=offload_dir)
 

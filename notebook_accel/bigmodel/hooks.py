@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from notebook_accel.errors import ConfigError
+
+_log = logging.getLogger(__name__)
 
 
 class ModelHook:
@@ -111,6 +116,41 @@ class HookedForward:
         return HookedForward, (self._module(), self._inner)
 
 
+class Stay:
+    """Stands in a model whose weights are in several places for its method `name`, which would move them all."""
+
+    def __init__(self, module: torch.nn.Module, name: str) -> None:
+        self._module, self._name = weakref.ref(module), name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module = self._module()
+        if module is None:
+            raise ReferenceError("the model is gone")
+        if any(item.device.type == "meta" for item in module.parameters()):
+            raise ConfigError(
+                f"{type(module).__name__}.{self._name}() would move a model that a device map has put in several "
+                "places, some of it out of the way until it runs. It runs where it is: leave the call out. For other "
+                "places load it with another device_map, for another dtype with `dtype`."
+            )
+        _log.warning(
+            "%s.%s() moves a model that a device map has spread over devices; its hooks still bring inputs to where "
+            "the parts were. Leave the call out, or load it with another device_map.",
+            type(module).__name__,
+            self._name,
+        )
+        return getattr(type(module), self._name)(module, *args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stay, (self._module(), self._name)
+
+
+def keep_in_place(module: torch.nn.Module) -> None:
+    """Let `module` refuse to be moved as a whole, until its hooks are removed."""
+    for name in ("to", "cuda", "xpu", "cpu"):
+        if name not in vars(module):
+            setattr(module, name, Stay(module, name))
+
+
 def _tell_of_failure(hook: Any, module: torch.nn.Module, error: Exception) -> None:
     told = getattr(hook, "forward_failed", None)  # other packages' hooks have none
     if told is not None:
@@ -150,6 +190,8 @@ def remove_hook_from_module(module: torch.nn.Module, recurse: bool = False) -> t
         del module.forward
         if current._inner is not None:
             module.forward = current._inner
+    for name in [name for name, value in vars(module).items() if isinstance(value, Stay)]:
+        delattr(module, name)
     if recurse:
         for child in module.children():
             remove_hook_from_module(child, recurse)

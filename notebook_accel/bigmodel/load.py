@@ -64,6 +64,7 @@ def load_checkpoint_in_model(
     if broadcast_from_rank0 and device_map is None and not process.current().alone:
         _load_by_broadcast(model, checkpoint, dtype, keep_in_fp32_modules, strict)
         return
+    model = _inside(model)
     loading = Loading(
         model,
         Weights(checkpoint),
@@ -97,6 +98,16 @@ def _load_by_broadcast(
     retie_parameters(model, ties)
 
 
+def _inside(model: torch.nn.Module) -> torch.nn.Module:
+    """The model in the wrappers of training: a checkpoint has the names that it has without them."""
+    wrapped = isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel))
+    if not wrapped and not any(hasattr(part, "_orig_mod") for part in model.modules()):
+        return model
+    from notebook_accel.strategies.wrappers import unwrap  # it imports torch's compiler, which takes its time
+
+    return unwrap(model, keep_compiled=False)
+
+
 def _real(held: torch.Tensor) -> torch.device:
     return as_device("cpu") if held.device.type == "meta" else held.device
 
@@ -128,7 +139,7 @@ class Loading:
     def __post_init__(self) -> None:
         if self.device_map is not None:
             check_device_map(self.model, self.device_map)
-            require_devices(self.device_map)
+            require_devices(self.model, self.device_map)
         transient = get_non_persistent_buffers(self.model, recurse=True, fqns=True)
         buffers = dict(self.model.named_buffers(remove_duplicate=False))
         self._buffers = {name: held for name, held in buffers.items() if name not in transient}

@@ -43,9 +43,26 @@ def infer_auto_device_map(
     tree = ModelTree(model, no_split_module_classes, dtype, special_dtypes)
     limits = get_max_memory(max_memory)
     placed = place_parts(tree, limits, offload_buffers=offload_buffers, fallback=fallback_allocation)
+    _warn_of_the_unused(tree, limits, placed)
     for name, device in placed.items():
         _log.log(logging.INFO if verbose else logging.DEBUG, "%s goes to %s", name or "the model", device)
     return OrderedDict(clean_device_map(placed) if clean_result else placed)
+
+
+def _warn_of_the_unused(tree: ModelTree, limits: Mapping[Place, int], placed: Mapping[str, Place]) -> None:
+    """Say which devices got nothing although something went to slower ones."""
+    order, used = list(limits), set(placed.values())
+    last = max((order.index(device) for device in used if device in order), default=-1)
+    last = len(order) if DISK in used else last
+    empty = [device for device in order[:last] if limits[device] and device not in used and device != DISK]
+    sizes = [size for unit in tree.units if (size := tree.size(unit.tensors))]
+    if empty and sizes:
+        shown = ", ".join(f"{device!r} ({limits[device]:,} bytes)" for device in empty)
+        _log.warning(
+            "Nothing goes to %s: insufficient memory. The smallest part that stays whole takes %s bytes, the largest, "
+            "which needs room while it runs, %s. Raise max_memory there, or try fallback_allocation=True.",
+            *(shown, f"{min(sizes):,}", f"{max(sizes):,}"),
+        )
 
 
 def get_balanced_memory(

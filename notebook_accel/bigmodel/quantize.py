@@ -108,7 +108,7 @@ def _device_map(
             limits = get_balanced_memory(model, limits, no_split, config.target_dtype, special, low_zero=low)
         device_map = infer_auto_device_map(model, limits, no_split, config.target_dtype, special)
     check_device_map(model, device_map)
-    require_devices(device_map)
+    require_devices(model, device_map)
     devices = {str(device) for device in device_map.values()}
     if DISK in devices or (devices & set(LAST) and len(devices) > 1):
         away = [name for name, device in device_map.items() if str(device) in LAST]

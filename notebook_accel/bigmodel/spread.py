@@ -12,7 +12,7 @@ from notebook_accel.bigmodel.align import AlignDevicesHook
 from notebook_accel.bigmodel.attach import attach_align_device_hook_on_blocks
 from notebook_accel.bigmodel.courier import Courier, CudaLane
 from notebook_accel.bigmodel.device_map import some, without_nesting
-from notebook_accel.bigmodel.hooks import add_hook_to_module
+from notebook_accel.bigmodel.hooks import add_hook_to_module, keep_in_place
 from notebook_accel.bigmodel.limits import CPU, DISK, LAST
 from notebook_accel.bigmodel.load import Location
 from notebook_accel.bigmodel.mapped import lies_in_file, only_readable
@@ -54,7 +54,7 @@ class Spread:
     ) -> None:
         self.model, self.device_map = model, device_map
         self.places = without_nesting(model, device_map)
-        used = [device for device in device_map.values() if str(device) not in LAST]
+        used = [device for device in self.places.values() if str(device) not in LAST]
         self.main = as_device(main_device if main_device is not None else next(iter(used), CPU))
         self.offload_buffers, self.force_hooks = offload_buffers, force_hooks
         self.skip_keys, self.preload = skip_keys, preload
@@ -147,7 +147,7 @@ class Spread:
     def _runs_in_place(self, weights: Mapping[str, torch.Tensor]) -> bool:
         """Whether every weight can be used where it is: all on one device, or in memory and in maps that can be
         written to, and run by the CPU."""
-        devices = {str(device) for device in self.device_map.values()}
+        devices = {str(device) for device in self.places.values()}
         if self.force_hooks:
             return False
         if devices <= set(LAST):
@@ -165,11 +165,12 @@ class Spread:
                 put(*owner_of(self.model, name), held.detach().to("meta", shown))
         courier = Courier(CudaLane(self.main), self._largest(weights)) if self.main.type == "cuda" else None
         execution = {name: self.main if str(device) in LAST else device for name, device in self.places.items()}
+        goes = {name: str(device) in away for name, device in self.places.items()}
         tied: dict[int, dict[torch.device, torch.Tensor]] = {}
         attach_align_device_hook_on_blocks(
             self.model,
             {"": self.main, **execution},
-            {name: str(device) in away for name, device in self.places.items()},
+            goes,
             known,
             self.offload_buffers,
             skip_keys=self.skip_keys,
@@ -180,6 +181,8 @@ class Spread:
         self._attach_to_single_tensors(known, away, tied)
         for path in self._split_modules():  # they say so when that was wrong
             add_hook_to_module(self.model.get_submodule(path), AlignDevicesHook(names=()), append=True)
+        if len({str(device) for device in self.places.values()}) > 1 or any(goes.values()):
+            keep_in_place(self.model)
 
     def _split_modules(self) -> list[str]:
         """Names of modules inside the model whose parts the map puts on several devices."""

@@ -161,16 +161,17 @@ def read_index(path: str | os.PathLike[str]) -> dict[str, Path]:
     path = Path(path)
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
-        listed = dict(index["weight_map"])
+        # Some hold nothing but the names, and leave the word out.
+        listed = {str(name): os.fspath(file) for name, file in index.get("weight_map", index).items()}
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} is missing.") from error
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, AttributeError, TypeError, OSError) as error:
         raise CheckpointError(f"{path} is damaged, or is no index of weights: {error!r}.") from error
-    inside = {name: within(path.parent, name, path) for name in {str(value) for value in listed.values()}}
+    inside = {file: within(path.parent, file, path) for file in set(listed.values())}
     for file in inside.values():
         if not file.is_file():
             raise CheckpointError(f"{file} is missing; {path.name} says that it holds weights.")
-    return {str(name): inside[str(value)] for name, value in listed.items()}
+    return {name: inside[file] for name, file in listed.items()}
 
 
 def count(folder: Path, pattern: str) -> int:

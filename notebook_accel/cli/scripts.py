@@ -89,17 +89,20 @@ def plan(
     return Plan(command, environment, config, processes, here, endpoint)
 
 
-def run(what: Plan, say: Callable[[str], None] = print) -> int:
-    """Run it, and return the exit code that the command should have. One process takes this one's place: no return."""
+def run(what: Plan, say: Callable[[str], None] = print, *, replace: bool = True) -> int:
+    """Run it, and return the exit code that the command should have.
+
+    One process takes this one's place where that may be replaced: then there is no return.
+    """
     for note in what.notes:
         say(note)
-    return _elastic(what, say) if what.processes > 1 else _alone(what)
+    return _elastic(what, say) if what.processes > 1 else _alone(what, replace)
 
 
-def _alone(what: Plan) -> int:
+def _alone(what: Plan, replace: bool) -> int:
     environment = {**environ.snapshot(), **what.environment}
     quiet = what.config.output == "quiet"
-    if what.config.timeout is None and not quiet and sys.platform != "win32":
+    if replace and what.config.timeout is None and not quiet and sys.platform != "win32":
         sys.stdout.flush()
         sys.stderr.flush()
         try:

@@ -17,7 +17,7 @@ from notebook_accel.data.build import prepare_data_loader
 from notebook_accel.data.options import LoaderOptions
 from notebook_accel.data.progress import Progress
 from notebook_accel.precision.base import Precision
-from notebook_accel.strategies import wrappers
+from notebook_accel.strategies import spread, wrappers
 from notebook_accel.strategies.compiling import TorchDynamoPlugin
 from notebook_accel.strategies.options import DistributedDataParallelKwargs
 
@@ -131,8 +131,8 @@ class Strategy:
         )
 
     def place(self, model: torch.nn.Module) -> torch.nn.Module:
-        """`model` on this rank's device."""
-        return model.to(self.process.device)
+        """`model` on this rank's device; where it is, if a device map has spread it."""
+        return model if spread.stays(model, self.process.device) else model.to(self.process.device)
 
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
         """`model` as this strategy trains it."""

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from notebook_accel.comm import check, collectives
 from notebook_accel.comm.process import REHEARSAL, Process
 from notebook_accel.errors import ArgumentTypeError, CommError
-from notebook_accel.strategies import hooks, unsynced
+from notebook_accel.strategies import hooks, spread, unsynced
 from notebook_accel.strategies.base import Capabilities, Strategy
 from notebook_accel.strategies.options import DistributedDataParallelKwargs
 
@@ -99,6 +99,7 @@ class DDP(Strategy):
             model.rejoin()
         if isinstance(model, DistributedDataParallel) or not any(item.requires_grad for item in model.parameters()):
             return model
+        spread.require_one_place(model, self.process)
         device = self.process.device
         # Device ids only for GPUs: a CPU module must be given none.
         devices = [device] if device.index is not None else None

@@ -3,6 +3,7 @@
 from notebook_accel._accelerate_paths._names import table as _table
 from notebook_accel.accelerator.kinds import TORCH_DISTRIBUTED_OPERATION_TYPES as TORCH_DISTRIBUTED_OPERATION_TYPES
 from notebook_accel.accelerator.profiling import FILE_NAME as PROFILE_PATTERN_NAME  # noqa: F401
+from notebook_accel.bigmodel.casting import LAYERS as SUPPORTED_PYTORCH_LAYERS_FOR_UPCASTING  # noqa: F401
 from notebook_accel.checkpoint.names import MODEL_NAME as MODEL_NAME
 from notebook_accel.checkpoint.names import OPTIMIZER_NAME as OPTIMIZER_NAME
 from notebook_accel.checkpoint.names import RNG_STATE_NAME as RNG_STATE_NAME

@@ -31,7 +31,7 @@ from notebook_accel.bigmodel.tensors import has_offloaded_params
 from notebook_accel.bigmodel.weights import Weights, load_state_dict
 from notebook_accel.checkpoint.save import save as save_object
 from notebook_accel.errors import CheckpointError, ConfigError
-from tests.unit.bigmodel.tiny import INPUTS, Tiny, output, plain, save
+from tests.unit.bigmodel.tiny import INPUTS, Tiny, empty, output, plain, save
 
 PLACES: dict[str, dict[str, Any]] = {
     "all in memory": {"device_map": {"": "cpu"}},
@@ -64,11 +64,6 @@ PLACES: dict[str, dict[str, Any]] = {
     },
     "blocks at once": {"device_map": {"": "disk"}, "preload_module_classes": ["Block"]},
 }
-
-
-def empty(tied: bool = True) -> Tiny:
-    with init_empty_weights():
-        return Tiny(tied=tied).eval()
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
@@ -313,8 +308,6 @@ def test_an_index_that_names_a_weight_which_its_file_lacks_is_refused(tmp_path: 
 
 def test_maps_that_cannot_be_are_refused(tmp_path: Path) -> None:
     path = save(plain(), tmp_path)
-    with pytest.raises(ConfigError, match=r"names 'layers'.*does not have"):
-        load_checkpoint_and_dispatch(empty(), path, {"": "cpu", "layers": "disk"})
     with pytest.raises(ConfigError, match=r"no device for 'head\.weight'"):
         load_checkpoint_and_dispatch(empty(tied=False), path, {"start": 0, "embedding": "cpu", "blocks": "cpu"})
     with pytest.raises(ConfigError, match="no plan; use one of auto"):
@@ -324,6 +317,14 @@ def test_maps_that_cannot_be_are_refused(tmp_path: Path) -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="on GPU 3; this machine has 0"):
             load_checkpoint_and_dispatch(empty(), path, {"": 3})
+
+
+def test_an_entry_of_a_map_for_nothing_is_named_and_has_no_effect(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"names 'lm_head', 'layers\.7', which Tiny does not have"):
+        found = load_checkpoint_and_dispatch(
+            empty(), save(plain(), tmp_path), {"lm_head": 7, "": "disk", "layers.7": "cuda:9"}
+        )
+    assert torch.equal(output(found), output(plain()))
 
 
 def test_weights_in_memory_need_a_folder_to_go_to_disk(tmp_path: Path) -> None:

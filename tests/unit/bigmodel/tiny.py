@@ -10,6 +10,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from notebook_accel.bigmodel.meta import init_empty_weights
+
 INPUTS = torch.arange(10).reshape(2, 5)
 
 
@@ -53,6 +55,12 @@ def plain(tied: bool = True, dtype: torch.dtype = torch.float32) -> Tiny:
     """The model that others are compared with."""
     torch.manual_seed(0)
     return Tiny(tied=tied).to(dtype).eval()
+
+
+def empty(tied: bool = True) -> Tiny:
+    """The model without values, on the meta device."""
+    with init_empty_weights():
+        return Tiny(tied=tied).eval()
 
 
 def output(model: nn.Module) -> torch.Tensor:

@@ -89,6 +89,15 @@ def test_an_index(tmp_path: Path) -> None:
         files.weight_files(tmp_path.parent)
 
 
+def test_an_index_of_names_alone(tmp_path: Path) -> None:
+    torch.save({"weight": torch.ones(1)}, tmp_path / "part.bin")
+    (tmp_path / "x.index.json").write_text('{"weight": "part.bin"}')
+    assert files.read_index(tmp_path / "x.index.json") == {"weight": tmp_path / "part.bin"}
+    (tmp_path / "x.index.json").write_text('{"metadata": {"total_size": 4}}')
+    with pytest.raises(CheckpointError, match="is no index of weights"):
+        files.read_index(tmp_path / "x.index.json")
+
+
 @pytest.mark.parametrize("name", ["../secret.safetensors", "{folder}/secret.safetensors", "link.safetensors"])
 def test_an_index_does_not_lead_outside(tmp_path: Path, name: str) -> None:
     save_file({"a": torch.ones(1)}, tmp_path / "secret.safetensors")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from notebook_accel.cli.config import ask
 from notebook_accel.cli.main import COMMANDS, main
 from notebook_accel.config import accelerate_names, load, paths
 from notebook_accel.config.schema import Machine
+from notebook_accel.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -207,3 +209,37 @@ def test_the_parser_that_other_projects_import(home):
     parsed = launch_command_parser().parse_args(["--num-processes", "2", "--cpu", "train.py", "--x", "1"])
     assert (parsed.num_processes, parsed.cpu, parsed.training_script_args) == ("2", True, ["--x", "1"])
     assert options.parse(["--num-processes", "2", "--no_cpu"]).named() == {"num_processes": 2, "cpu": False}
+
+
+def test_a_launch_from_code_returns_and_takes_changed_arguments(home, capfd):
+    from notebook_accel.commands.launch import launch_command, launch_command_parser
+
+    (home / "train.py").write_text("import os, sys; print('pid', os.getppid()); sys.exit(int(sys.argv[1]))")
+    arguments = launch_command_parser().parse_args(["--cpu", "--main_process_port", "1", "train.py", "0"])
+    assert arguments.main_process_port == "1"
+    arguments.main_process_port, arguments.quiet = 70_000, True
+    with pytest.raises(ConfigError, match=r"use_port.*70000"):
+        launch_command(arguments)
+    arguments.main_process_port = 0
+    launch_command(arguments)
+    assert capfd.readouterr().out == f"pid {os.getpid()}\n"
+    arguments.training_script_args = ["3"]
+    with pytest.raises(SystemExit, match="3"):
+        launch_command(arguments)
+
+
+def test_a_file_by_accelerates_names(home):
+    from notebook_accel.commands.config import default_config_file, load_config_from_file
+    from notebook_accel.commands.config.config_args import default_yaml_config_file
+
+    assert Path(default_config_file).name == Path(default_yaml_config_file).name == paths.NAME
+    with pytest.raises(ConfigError, match="There is no configuration"):
+        load_config_from_file()
+    run("config", "default", "--cpu", "--num_processes", "2", "--main_process_port", "29501", "--fsdp_version", "2")
+    found = load_config_from_file()
+    assert (found.num_processes, found.use_cpu, found.main_process_port, found.num_machines) == (2, True, 29501, 1)
+    assert found.fsdp_config == {"fsdp_version": 2}
+    assert found.deepspeed_config == {}
+    assert found.to_dict()["distributed_type"] == "MULTI_CPU"
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = found.nothing

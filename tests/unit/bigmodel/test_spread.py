@@ -1,0 +1,73 @@
+"""Models in several places: `prepare` leaves them there, and nothing else moves them. Also models in wrappers."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from notebook_accel.accelerator import Accelerator
+from notebook_accel.bigmodel.dispatch import dispatch_model, load_checkpoint_and_dispatch
+from notebook_accel.bigmodel.hooks import remove_hook_from_submodules
+from notebook_accel.bigmodel.load import load_checkpoint_in_model
+from notebook_accel.comm.process import Process
+from notebook_accel.errors import ConfigError
+from notebook_accel.strategies.ddp import DDP
+from notebook_accel.strategies.spread import require_one_place
+from tests.unit.bigmodel.tiny import empty, output, plain, save
+
+
+def test_a_spread_model_is_prepared_where_it_is_and_not_moved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    accelerator = Accelerator(cpu=True)
+    checkpoint = save(plain(), tmp_path)
+    places = {"": "cpu", "blocks": "disk"}
+    for device_map in ({"": "disk"}, places):
+        found = load_checkpoint_and_dispatch(empty(), checkpoint, device_map, force_hooks=True)
+        assert torch.equal(output(accelerator.prepare(nn.Sequential(found))), output(plain()))
+        copied = copy.deepcopy(found)
+        for model, call in ((found, "to"), (copied, "cpu")):
+            with pytest.raises(ConfigError, match=rf"Tiny\.{call}\(\) would move .* leave the call out"):
+                getattr(model, call)("cpu")
+        remove_hook_from_submodules(copied)
+        assert torch.equal(output(copied.to("cpu")), output(plain()))
+        assert torch.equal(output(found), output(plain()))
+    assert not caplog.records
+    apart = dispatch_model(plain(tied=False), {"": "cpu", "head": "meta"}, "cpu", force_hooks=True)
+    del apart.head  # all that is left is on one device
+    assert apart.to(torch.float64).start.dtype == torch.float64
+    assert "Tiny.to() moves a model that a device map has spread" in caplog.text
+
+
+def test_ranks_do_not_train_copies_of_a_spread_model(tmp_path: Path) -> None:
+    checkpoint = save(plain(), tmp_path)
+    for device_map, where in (({"": "disk"}, "disk"), ({"": "cpu", "blocks": "disk"}, "cpu, disk")):
+        spread = load_checkpoint_and_dispatch(empty(), checkpoint, device_map, force_hooks=True)
+        require_one_place(spread, Process())
+        with pytest.raises(ConfigError, match=rf"Tiny is spread .*\({where}\), and 2 ranks .*Start one process"):
+            DDP(Process(world_size=2)).wrap(spread)
+    require_one_place(load_checkpoint_and_dispatch(empty(), checkpoint, {"": "cpu"}), Process(world_size=2))
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_quantised_model_is_not_moved(inside: bool) -> None:
+    model: Any = plain()
+    model.is_loaded_in_4bit, model.hf_device_map = True, {"": "cpu"}
+    model.to = None
+    assert Accelerator(cpu=True).prepare(model) is model
+    model.hf_device_map = {"": 1}
+    with pytest.raises(ConfigError, match=r"is on 1, cannot be moved.*device_map=\{\"\": accelerator.device\}"):
+        Accelerator(cpu=True).prepare_model(model, evaluation_mode=inside)
+
+
+def test_a_compiled_model_is_loaded_by_the_names_of_the_plain_one(tmp_path: Path) -> None:
+    compiled: Any = torch.compile(plain(tied=False), backend="eager")
+    compiled.blocks[1] = torch.compile(compiled.blocks[1], backend="eager")
+    with torch.no_grad():
+        for parameter in compiled.parameters():
+            parameter.zero_()
+    load_checkpoint_in_model(compiled, save(plain(tied=False), tmp_path), strict=True)
+    assert torch.equal(output(compiled), output(plain(tied=False)))
