@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from notebook_accel.config import accelerate_names, environ
 from notebook_accel.errors import ConfigError
 
-# Between the caller and the logger; before 3.11 Python counts its own `info()` too.
-_OWN_FRAMES = 2 if sys.version_info >= (3, 11) else 3
+# Between `log()` and the logger; before 3.11 Python counts its own `info()` too.
+_OWN_FRAMES = 1 if sys.version_info >= (3, 11) else 2
 
 
 def _nobody() -> None:
@@ -41,14 +41,14 @@ class MultiProcessAdapter(logging.LoggerAdapter):
     """A logger that writes on the main process only, unless a call says otherwise.
 
     `main_process_only=False` writes on every rank; with `in_order=True` one after the other (all ranks must
-    make the call).
+    make the call). Of `stacklevel`, 1 is the adapter itself and 2, if it is not given, who called it.
     """
 
     def log(self, level: int, msg: Any, *args: Any, **kwargs: Any) -> None:
         """Write a message; see the class."""
         main_only, in_order = kwargs.pop("main_process_only", True), kwargs.pop("in_order", False)
         place = _find()
-        kwargs.setdefault("stacklevel", 1)
+        kwargs.setdefault("stacklevel", 2)
         if main_only or not in_order:
             if self.isEnabledFor(level) and (place.rank == 0 or not main_only):
                 self._write(level, msg, args, kwargs)

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from notebook_accel.accelerator import not_yet, parts
 from notebook_accel.accelerator.accumulation import MicroStep
 from notebook_accel.accelerator.checking import Checking
+from notebook_accel.accelerator.engines import WholeModels
 from notebook_accel.accelerator.handlers import HandlerViews
 from notebook_accel.accelerator.kinds import DistributedType
 from notebook_accel.accelerator.loading import Loading
@@ -34,7 +35,7 @@ from notebook_accel.precision.options import AutocastKwargs
 from notebook_accel.strategies.wrappers import trigger_sync
 
 
-class Accelerator(Loading, Ranks, HandlerViews, Persistence, Tracking, Profiling, Checking, SpreadModels):
+class Accelerator(Loading, Ranks, HandlerViews, Persistence, Tracking, Profiling, Checking, SpreadModels, WholeModels):
     """Runs one training loop on one device or on many: prepare the objects, and use `backward`.
 
     Names and order of the arguments are the peer's. An argument that is not built yet raises

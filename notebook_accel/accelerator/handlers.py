@@ -98,6 +98,21 @@ class HandlerViews:
         return found if isinstance(found, AORecipeKwargs) else None
 
     @property
+    def fp8_recipe_handler(self) -> AORecipeKwargs | None:
+        """The settings of fp8 that were given, whichever package they are for."""
+        return self.ao_recipe_handler
+
+    @property
+    def te_recipe_handler(self) -> None:
+        """The settings of Transformer Engine: none, fp8 is torchao's."""
+        return
+
+    @property
+    def msamp_recipe_handler(self) -> None:
+        """The settings of MS-AMP: none, fp8 is torchao's."""
+        return
+
+    @property
     def has_fp8_handler(self) -> bool:
         """Whether models are prepared for fp8."""
         return self.fp8_enabled

@@ -25,20 +25,14 @@ ARGUMENTS: dict[str, str] = {
 METHODS: dict[str, str] = {
     "deepspeed_ulysses_dl_adapter": _ENGINE,
     "lomo_backward": "use backward() and an optimizer of torch.optim",
-    "maybe_context_parallel": _MESH,
 }
 
 PROPERTIES: dict[str, str] = {
     "context_parallel_rank": _MESH,
     "data_parallel_rank": "use process_index",
     "data_parallel_shard_rank": _MESH,
-    "deepspeed_plugin": _ENGINE,
-    "is_composable_parallelism_enabled": _MESH,
-    "is_fsdp2": _ENGINE,
-    "parallelism_config": _MESH,
     "pipeline_parallel_rank": _MESH,
     "tensor_parallel_rank": _MESH,
-    "torch_device_mesh": _MESH,
 }
 
 

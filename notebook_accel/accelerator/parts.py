@@ -135,11 +135,12 @@ def _micro_steps(given: int, plugin: Any) -> int:
 def _compiling(backend: Any, plugin: Any, config: RunConfig) -> TorchDynamoPlugin:
     """What compiles models: the arguments, else the configuration, else the environment.
 
-    Raises `ConfigError` for both arguments.
+    Raises `ConfigError` for both arguments, and for a backend that torch does not have.
     """
     if plugin is None:
         given = {"backend": backend} if backend is not None else {}
-        return TorchDynamoPlugin(**{**_said_of_compiling(config), **given})
+        plugin = TorchDynamoPlugin(**{**_said_of_compiling(config), **given})
+        backend = None
     if not isinstance(plugin, TorchDynamoPlugin):
         raise ArgumentTypeError(
             f"`dynamo_plugin` is a {type(plugin).__module__}.{type(plugin).__name__}. Write "
@@ -147,6 +148,7 @@ def _compiling(backend: Any, plugin: Any, config: RunConfig) -> TorchDynamoPlugi
         )
     if backend is not None:
         raise ConfigError("`dynamo_backend` and `dynamo_plugin` are both given. Give the plugin only.")
+    plugin.check()
     return plugin
 
 

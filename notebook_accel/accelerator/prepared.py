@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from notebook_accel.accelerator.memory import give_back
 from notebook_accel.accelerator.parts import Parts
+from notebook_accel.accelerator.state import GradientState
 from notebook_accel.accelerator.wrapped import AcceleratedOptimizer, AcceleratedScheduler
 from notebook_accel.data.prepared import Prepared as PreparedLoader
 from notebook_accel.errors import ConfigError
@@ -78,6 +79,10 @@ class Prepared:
         for item in bag:
             if item.role in kept:
                 kept[item.role].append(item.value)
+            if item.role == "model":
+                item.value._is_accelerate_prepared = True  # existing code reads it
+            if item.role == "loader":
+                item.value.gradient_state = GradientState(accumulation=self._parts.accumulation)
 
     def _scheduler(self, scheduler: Any) -> AcceleratedScheduler:
         own = [item for item in self.optimizers if getattr(scheduler, "optimizer", None) in (item, item.optimizer)]

@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from notebook_accel.accelerator import parts as building
 from notebook_accel.accelerator.accumulation import Accumulation
+from notebook_accel.accelerator.engines import StateWithoutEngines
 from notebook_accel.accelerator.kinds import DistributedType
 from notebook_accel.accelerator.parts import Parts
 from notebook_accel.accelerator.ranks import Ranks
 from notebook_accel.comm import process as processes
 from notebook_accel.comm.options import InitProcessGroupKwargs
 from notebook_accel.data.progress import Progress
+from notebook_accel.errors import ConfigError
 from notebook_accel.strategies import registry
+from notebook_accel.strategies.compiling import TorchDynamoPlugin
 
 
-class PartialState(Ranks):
+class _Shared(type):
+    """For classes whose objects all show the same."""
+
+    @property
+    def _shared_state(cls) -> dict[str, Any]:
+        """What they show, by name; empty until it is set up. Existing code compares it with {}, or sets it to that."""
+        kind: Any = cls
+        return {name: getattr(kind(), name) for name in kind._shared} if kind._is_set_up() else {}
+
+    @_shared_state.setter
+    def _shared_state(cls, state: dict[str, Any]) -> None:
+        if state:
+            raise ConfigError(
+                f"`{cls.__name__}._shared_state` follows from how the ranks were started, and can only be set to {{}}: "
+                "that starts over. Give what you want to an Accelerator(...)."
+            )
+        cls._reset_state()  # type: ignore[attr-defined]
+
+
+class PartialState(Ranks, metaclass=_Shared):
     """Where this process stands among its peers. Joins them, if that has not been done.
 
     Example:
         >>> PartialState().process_index
         0
     """
+
+    _shared: ClassVar[tuple[str, ...]] = (
+        *("_cpu", "backend", "debug", "device", "distributed_type", "fork_launched", "local_process_index"),
+        *("num_processes", "process_index"),
+    )
 
     def __init__(self, cpu: bool = False, **init_process_group_kwargs: Any) -> None:
         if init_process_group_kwargs:
@@ -62,6 +89,10 @@ class PartialState(Ranks):
         return DistributedType(registry.choose(self._process).kind(self._process.device.type))
 
     @property
+    def _cpu(self) -> bool:
+        return self._process.device.type == "cpu"
+
+    @property
     def default_device(self) -> torch.device:
         """The device of this rank."""
         return self._process.device
@@ -87,16 +118,23 @@ class PartialState(Ranks):
         )
 
     @staticmethod
+    def _is_set_up() -> bool:
+        return is_initialized()
+
+    @staticmethod
     def _reset_state() -> None:
         """Forget the current process, so that the next state looks for it again."""
         reset_state()
 
 
-class AcceleratorState(PartialState):
+class AcceleratorState(StateWithoutEngines, PartialState):
     """What the newest `Accelerator` of this process is set up for; without one, what it would be by default."""
+
+    _shared = (*PartialState._shared, "mixed_precision", "dynamo_plugin")
 
     def __init__(self, mixed_precision: Any = None, cpu: bool = False, *, parts: Parts | None = None) -> None:
         found = parts or building.newest(processes.current(cpu=cpu))
+        self._parts = found
         if found is None:
             super().__init__(cpu=cpu)
             self._config = building.configure(self.process, mixed_precision=mixed_precision, cpu=cpu)
@@ -111,6 +149,16 @@ class AcceleratorState(PartialState):
     def __repr__(self) -> str:
         return f"{super().__repr__()}Mixed precision type: {self.mixed_precision}\n"
 
+    @property
+    def dynamo_plugin(self) -> TorchDynamoPlugin:
+        """What compiles models."""
+        found = self._parts
+        return TorchDynamoPlugin(backend="no") if found is None else found.strategy.compiling
+
+    @staticmethod
+    def _is_set_up() -> bool:
+        return processes.is_set() and building.newest(processes.current()) is not None
+
     @staticmethod
     def _reset_state(reset_partial_state: bool = False) -> None:
         """Forget the newest `Accelerator` (and, with `reset_partial_state`, the process)."""
@@ -120,8 +168,10 @@ class AcceleratorState(PartialState):
             building.retire(processes.current())
 
 
-class GradientState:
+class GradientState(metaclass=_Shared):
     """How far gradient accumulation and the loaders are, in the newest `Accelerator` of this process."""
+
+    _shared: ClassVar[tuple[str, ...]] = ("sync_gradients", "plugin_kwargs", "dataloader_references")
 
     def __init__(self, *, accumulation: Accumulation | None = None) -> None:
         found = building.newest(processes.current()) if accumulation is None else None
@@ -179,9 +229,24 @@ class GradientState:
         return self._accumulation.progress.remainder
 
     @property
+    def is_xla_gradients_synced(self) -> bool:
+        """Whether gradients were averaged by XLA before they are clipped."""
+        return False
+
+    @property
     def initialized(self) -> bool:
         """Always True."""
         return True
+
+    def __repr__(self) -> str:
+        return (
+            f"Sync Gradients: {self.sync_gradients}\nAt end of current dataloader: {self.end_of_dataloader}\n"
+            f"Extra samples added: {self.remainder}\nGradient accumulation plugin: {self.plugin_kwargs}\n"
+        )
+
+    def _set_sync_gradients(self, sync_gradients: bool) -> None:
+        """For loops that count micro-steps themselves."""
+        self._accumulation.sync_gradients = sync_gradients
 
     def _add_dataloader(self, dataloader: Any) -> None:
         """A pass over `dataloader`, made of `DataLoaderStateMixin`, begins."""
@@ -190,6 +255,10 @@ class GradientState:
     def _remove_dataloader(self, dataloader: Any) -> None:
         """It is over."""
         self._accumulation.progress.end(dataloader)
+
+    @staticmethod
+    def _is_set_up() -> bool:
+        return is_initialized()
 
     @staticmethod
     def _reset_state() -> None:

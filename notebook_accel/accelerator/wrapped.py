@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch.amp import GradScaler
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim.lr_scheduler import OneCycleLR, ReduceLROnPlateau
 
 from notebook_accel.accelerator.accumulation import Accumulation
+from notebook_accel.accelerator.state import GradientState
 from notebook_accel.data.progress import Progress
 from notebook_accel.precision.scaling import Scaling
 
 
 class AcceleratedOptimizer(Optimizer):
     """An optimizer that steps and zeroes only on the last micro-step of an accumulation."""
+
+    _is_accelerate_prepared = True  # existing code reads it
 
     def __init__(
         self, optimizer: Optimizer, accumulation: Accumulation | None = None, scaling: Scaling | None = None
@@ -59,8 +64,22 @@ class AcceleratedOptimizer(Optimizer):
         return self._skipped
 
     @property
-    def _is_overflow(self) -> bool:  # existing code reads it
+    def _is_overflow(self) -> bool:  # existing code reads it, and sets it to see what a scheduler does then
         return self._skipped
+
+    @_is_overflow.setter
+    def _is_overflow(self, skipped: bool) -> None:
+        self._skipped = skipped
+
+    @property
+    def scaler(self) -> GradScaler | None:
+        """torch's gradient scaler with "fp16"; None in precisions that need none."""
+        return None if self._scaling is None else self._scaling.scaler
+
+    @property
+    def gradient_state(self) -> GradientState:
+        """How far gradient accumulation is in the loop that it belongs to."""
+        return GradientState(accumulation=self._accumulation)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         self.optimizer.add_param_group(param_group)
@@ -116,6 +135,8 @@ class AcceleratedScheduler:
     step reads one), and only when the optimizer stepped too.
     """
 
+    _is_accelerate_prepared = True  # existing code reads it
+
     def __init__(
         self,
         scheduler: Any,
@@ -146,13 +167,21 @@ class AcceleratedScheduler:
         # A metric is one observation, however many ranks computed it.
         times = 1 if isinstance(self.scheduler, ReduceLROnPlateau) else self._steps
         for _ in range(times):
-            if not self._is_over():
+            left = self._left()
+            if left == 1 and isinstance(self.scheduler, OneCycleLR):
+                self.scheduler.last_epoch += 1  # torch's own last step would raise the rate again
+            elif left > 0:
                 self.scheduler.step(*args, **kwargs)
 
-    def _is_over(self) -> bool:
-        """Whether a scheduler with a last step has done it: a step beyond raises the rate again, or an error."""
+    def _left(self) -> float:
+        """Steps that a scheduler with a last step has left: one beyond is an error."""
         total = getattr(self.scheduler, "total_steps", None)
-        return total is not None and self.scheduler.last_epoch >= total - 1
+        return math.inf if total is None else total - self.scheduler.last_epoch
+
+    @property
+    def gradient_state(self) -> GradientState:
+        """How far gradient accumulation is in the loop that it belongs to."""
+        return GradientState(accumulation=self._accumulation)
 
     def get_last_lr(self) -> list[float]:
         """The learning rates now in use, one for each parameter group."""

@@ -141,13 +141,30 @@ def discover(*, cpu: bool = False) -> Process:
 
 
 def choose_device(local_rank: int, world_size: int, *, cpu: bool = False) -> torch.device:
-    """The device of a rank: its GPU where there are GPUs, else the CPU (without an index, as checkpoints expect)."""
+    """The device of a rank: its GPU where there are GPUs, else the CPU (without an index, as checkpoints expect).
+
+    The environment may name another one (ACCELERATE_TORCH_DEVICE). Raises `ConfigError` for one that torch
+    does not know.
+    """
+    if not cpu and (said := environ.get(accelerate_names.TORCH_DEVICE)):
+        return _named_device(said, local_rank)
     if not cpu and torch.cuda.is_available():
         # One visible GPU for each rank is common: the starter has hidden the others.
         return torch.device("cuda", local_rank % torch.cuda.device_count())
     if not cpu and world_size == 1 and torch.backends.mps.is_available():
         return torch.device("mps")
     return torch.device("cpu")
+
+
+def _named_device(said: str, local_rank: int) -> torch.device:
+    try:
+        device = torch.device(said)
+    except RuntimeError:
+        raise ConfigError(
+            f"The environment variable {accelerate_names.TORCH_DEVICE} is {said!r}, which torch does not know. Set it "
+            'to a device such as "cuda:0" or "cpu", or unset it.'
+        ) from None
+    return torch.device("cuda", local_rank) if device.type == "cuda" and device.index is None else device
 
 
 def join(

@@ -17,6 +17,7 @@ from notebook_accel.config.values import to_text
 MIXED_PRECISION = "ACCELERATE_MIXED_PRECISION"
 USE_CPU = "ACCELERATE_USE_CPU"
 LOG_LEVEL = "ACCELERATE_LOG_LEVEL"
+TORCH_DEVICE = "ACCELERATE_TORCH_DEVICE"
 
 # What torch and MPI starters call a worker's place, most specific first. SLURM's names are in `slurm`: they
 # are also there where no ranks run.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 from typing import Any, cast
 
@@ -60,7 +61,7 @@ def stateful(kind: type) -> type:
     return Stateful
 
 
-class DataLoaderStateMixin:
+class DataLoaderStateMixin(abc.ABC):
     """For a loader of one's own whose last batch is filled up with repeated samples.
 
     It has `gradient_state`, a `GradientState()`, and `dataset` and `total_batch_size` if the number of samples in

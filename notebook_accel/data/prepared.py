@@ -11,6 +11,7 @@ from notebook_accel.comm import header, tree
 from notebook_accel.comm import process as processes
 from notebook_accel.comm.process import Process
 from notebook_accel.data import place as places
+from notebook_accel.data.adapter import DataLoaderStateMixin
 from notebook_accel.data.note import Note
 from notebook_accel.data.place import Beginning, Place
 from notebook_accel.data.progress import Pass, Progress
@@ -23,6 +24,7 @@ END = object()
 class Prepared:
     """A loader of one rank. Goes before a `DataLoader` in the bases of a class."""
 
+    _is_accelerate_prepared = True  # existing code reads it
     device: torch.device | None = None
     non_blocking = False
     skip_batches = 0
@@ -230,3 +232,6 @@ class Prepared:
         if self.device is None or not self._moves:
             return batch
         return tree.send_to_device(batch, self.device, non_blocking=self.non_blocking)
+
+
+DataLoaderStateMixin.register(Prepared)  # it says the same of itself, and is told by itself

@@ -247,6 +247,6 @@ def check_split(batch_sampler: Any, size: Any, num_processes: int) -> None:
         )
     if size % num_processes:
         raise ConfigError(
-            f"`split_batches=True` cuts each batch into equal parts, but the batch size {size} is no multiple of the "
-            f"{num_processes} processes. Use {size // num_processes * num_processes or num_processes}."
+            f"`split_batches=True` cuts each batch into equal parts, but the batch size {size} is no round multiple "
+            f"of the {num_processes} processes. Use {size // num_processes * num_processes or num_processes}."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -44,11 +45,18 @@ class TorchDynamoPlugin(KwargsHandler):
         for field, variable in _VARIABLES.items():
             if getattr(self, field) is None and (text := environ.get(variable)):
                 setattr(self, field, text if field in ("backend", "mode") else environ.flag(variable))
-        name = str(getattr(self.backend, "value", self.backend) or "no").lower()
-        known = [] if name == "no" else torch._dynamo.list_backends(exclude_tags=())  # loads them: slow
-        if name not in ("no", *known):
+        self.backend = str(getattr(self.backend, "value", self.backend) or "no").lower()
+
+    def check(self) -> None:
+        """Raise `ConfigError` unless this machine's torch has the backend."""
+        known = torch._dynamo.list_backends(exclude_tags=()) if self.is_on else []  # loads them: slow
+        if self.backend not in ("no", *known):
             raise ConfigError(f"`dynamo_backend={self.backend!r}` is unknown. Use one of no, {', '.join(known)}.")
-        self.backend = name
+
+    def to_kwargs(self) -> dict[str, Any]:
+        """The settings that were given, here or by the environment."""
+        usual = {**{item.name: item.default for item in dataclasses.fields(self)}, "backend": "no"}
+        return {name: value for name, value in self.to_dict().items() if value != usual[name]}
 
     @property
     def is_on(self) -> bool:

@@ -19,14 +19,16 @@ from notebook_accel.precision.forward import AutocastForward
 def unwrap(model: torch.nn.Module, *, keep_compiled: bool = True) -> torch.nn.Module:
     """The model inside DDP and DataParallel, and without torch.compile's wrappers unless these are kept.
 
-    A compiled wrapper around DDP cannot be kept, since it would lead back through DDP. Where a part of the model
-    is compiled, the model without that wrapper is a copy that shares the parameters: training goes on compiled.
+    A compiled wrapper around DDP leads through DDP: another one, compiled alike, takes its place. Where a part of the
+    model is compiled, the model without that wrapper is a copy that shares the parameters: training goes on compiled.
     """
     if isinstance(model, (DistributedDataParallel, DataParallel)):
         return unwrap(model.module, keep_compiled=keep_compiled)
     if isinstance(model, OptimizedModule):
         inner = unwrap(model._orig_mod, keep_compiled=keep_compiled)
-        return model if keep_compiled and inner is model._orig_mod else inner
+        if not keep_compiled or isinstance(inner, OptimizedModule):
+            return inner
+        return model if inner is model._orig_mod else OptimizedModule(inner, model.dynamo_ctx)
     return model if keep_compiled else _without_compiled(model)
 
 

@@ -287,7 +287,7 @@ def test_options_that_cannot_be() -> None:
     def run() -> None:
         configured(dispatch_batches=True, split_batches=True).prepare(DataLoader(Mapped(16, int), 5))
 
-    with pytest.raises(CommError.__mro__[1], match="batch size 5 is no multiple of the 2 processes"):
+    with pytest.raises(CommError.__mro__[1], match="batch size 5 is no round multiple of the 2 processes"):
         debug_launcher(run)
 
 

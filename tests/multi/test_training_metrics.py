@@ -221,7 +221,7 @@ def test_what_cannot_be_split_is_refused() -> None:
     def split() -> None:
         Accelerator(split_batches=True).prepare(DataLoader(numbers(16), 5))
 
-    with pytest.raises(ConfigError, match="batch size 5 is no multiple of the 2 processes"):
+    with pytest.raises(ConfigError, match="batch size 5 is no round multiple of the 2 processes"):
         debug_launcher(split)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,24 @@ def test_the_main_process_writes(caplog: pytest.LogCaptureFixture) -> None:
     ]
     assert logging.getLogger("one.name").level == logging.INFO
     logging.getLogger("one.name").setLevel(logging.NOTSET)
+
+
+class Own(logging.LoggerAdapter):  # type: ignore[type-arg]
+    """An adapter around ours, as programs have them."""
+
+    def log(self, level: int, msg: Any, *args: Any, **kwargs: Any) -> None:
+        self.logger.log(level, msg, *args, **kwargs, stacklevel=3)
+
+
+def test_the_line_that_a_record_names(caplog: pytest.LogCaptureFixture) -> None:
+    logger = get_logger("one.name")
+    logger.warning("here")
+    logger.warning("also here", stacklevel=2)
+    logger.warning("here too", main_process_only=False, in_order=True)
+    Own(logger, {}).warning("and here")
+    first = caplog.records[0].lineno
+    assert [record.lineno - first for record in caplog.records] == [0, 1, 2, 3]
+    assert {record.funcName for record in caplog.records} == {"test_the_line_that_a_record_names"}
 
 
 def test_other_ranks_write_when_asked(caplog: pytest.LogCaptureFixture) -> None:

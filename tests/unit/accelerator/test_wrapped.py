@@ -116,12 +116,28 @@ def test_never_past_the_end() -> None:
     cycle = lr_scheduler.OneCycleLR(wrapped.optimizer, max_lr=1.0, total_steps=5)
     schedule = AcceleratedScheduler(cycle, wrapped, num_processes=2)
     rates = []
+    counted = []
     for _ in range(5):
         wrapped.step()
         schedule.step()
         rates.append(schedule.get_last_lr()[0])
+        counted.append(cycle.last_epoch)
     assert rates == pytest.approx([0.6113, 4e-06, 4e-06, 4e-06, 4e-06], abs=1e-4)
     assert max(rates[1:]) < 1e-5, "the rate jumped up after its end"
+    assert counted == [2, 4, 5, 5, 5]  # as many as the loop of one process makes
+
+
+def test_a_scheduler_of_ones_own_makes_its_last_step() -> None:
+    class Falling(lr_scheduler.LambdaLR):
+        total_steps = 5
+
+    wrapped = AcceleratedOptimizer(optimizer())
+    falling = Falling(wrapped.optimizer, lambda step: 1 - step / 5)
+    schedule = AcceleratedScheduler(falling, wrapped, num_processes=2)
+    for _ in range(4):
+        wrapped.step()
+        schedule.step()
+    assert schedule.get_last_lr() == [0.0]
 
 
 def test_a_metric_is_one_observation() -> None:

@@ -37,6 +37,16 @@ def test_a_lone_process() -> None:
     assert str(found.device) == "cpu"
 
 
+def test_a_device_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for said, device in {"cpu:64": "cpu:64", "meta": "meta", "cuda": "cuda:1", "cuda:5": "cuda:5"}.items():
+        monkeypatch.setenv(accelerate_names.TORCH_DEVICE, said)
+        assert str(processes.choose_device(1, 2)) == device
+    assert str(processes.discover(cpu=True).device) == "cpu"
+    monkeypatch.setenv(accelerate_names.TORCH_DEVICE, "toaster")
+    with pytest.raises(ConfigError, match="ACCELERATE_TORCH_DEVICE is 'toaster'"):
+        processes.discover()
+
+
 def test_torchs_names(monkeypatch: pytest.MonkeyPatch) -> None:
     set_names(monkeypatch, "3", "4", "1", "2")
     monkeypatch.setenv(accelerate_names.USE_CPU, "true")

@@ -241,7 +241,7 @@ def test_a_distributed_sampler_of_another_world_is_refused(replicas: tuple[int, 
 
 
 def test_wrong_options() -> None:
-    with pytest.raises(ConfigError, match=r"batch size 8 is no multiple of the 3 processes.*Use 6"):
+    with pytest.raises(ConfigError, match=r"batch size 8 is no round multiple of the 3 processes.*Use 6"):
         prepared(DataLoader(numbers(13), 8), 0, 3, split_batches=True)
     with pytest.raises(ConfigError, match="has no `batch_size`"):
         prepared(DataLoader(numbers(3), batch_sampler=[[0], [1, 2]]), 0, 2, split_batches=True)  # type: ignore[arg-type]

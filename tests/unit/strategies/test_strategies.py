@@ -82,7 +82,7 @@ def test_the_model_inside(group: Process) -> None:
     assert wrappers.unwrap(wrapped) is wrappers.unwrap(model) is model
     assert wrappers.unwrap(compiled) is compiled  # type: ignore[arg-type]
     assert wrappers.unwrap(compiled, keep_compiled=False) is model  # type: ignore[arg-type]
-    assert wrappers.unwrap(outside) is model  # type: ignore[arg-type]
+    assert wrappers.unwrap(outside)._orig_mod is model  # type: ignore[arg-type]
     assert outside._orig_mod is wrapped  # type: ignore[attr-defined]
 
 

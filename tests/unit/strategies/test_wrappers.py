@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch._dynamo import OptimizedModule
 from notebook_accel import Accelerator
 from notebook_accel.comm import process as processes
 from notebook_accel.comm.process import Process
+from notebook_accel.errors import ConfigError
 from notebook_accel.strategies import wrappers
 from notebook_accel.strategies.compiling import TorchDynamoPlugin, compile_regions
 
@@ -45,6 +47,11 @@ def test_settings_of_compiling_come_from_the_environment(monkeypatch: pytest.Mon
     plugin = TorchDynamoPlugin()
     assert (plugin.backend, plugin.mode, plugin.use_regional_compilation) == ("eager", "reduce-overhead", True)
     assert plugin.fullgraph is None
+    assert plugin.to_kwargs() == {"backend": "eager", "mode": "reduce-overhead", "use_regional_compilation": True}
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "NVPRIMS_NVFUSER")
+    assert TorchDynamoPlugin().backend == "nvprims_nvfuser"  # a name of old files: read, but not to be had
+    with pytest.raises(ConfigError, match=r"'nvprims_nvfuser'` is unknown. Use one of no, "):
+        Accelerator()
     assert TorchDynamoPlugin(backend="no", mode="default").mode == "default"
     assert isinstance(Accelerator(dynamo_backend="no").prepare(torch.nn.Linear(1, 1)), torch.nn.Linear)
 
@@ -56,6 +63,12 @@ def test_taking_a_model_out() -> None:
     assert wrappers.is_compiled_module(compiled)
     assert wrappers.extract_model_from_parallel(compiled) is compiled  # type: ignore[arg-type]
     assert wrappers.extract_model_from_parallel(compiled, keep_torch_compile=False) is inner  # type: ignore[arg-type]
+    around: Any = torch.compile(torch.nn.DataParallel(inner), backend="eager")
+    assert wrappers.extract_model_from_parallel(around, keep_torch_compile=False) is inner
+    kept = wrappers.extract_model_from_parallel(around)
+    assert kept._orig_mod is inner
+    assert isinstance(around._orig_mod, torch.nn.DataParallel), "training goes on as it was"
+    assert torch.equal(kept(ROW), inner(ROW))
     nested = torch.nn.Sequential(torch.nn.DataParallel(inner))
     assert wrappers.extract_model_from_parallel(nested)[0] is not inner  # type: ignore[index]
     assert wrappers.extract_model_from_parallel(nested, recursive=True)[0] is inner  # type: ignore[index]
