@@ -177,6 +177,7 @@ def _serve_guests(place: Mapping[str, Any]) -> dist.TCPStore | None:
         is_master=True,
         wait_for_workers=False,
         master_listen_fd=descriptor,
+        multi_tenant=True,  # who opens a store at the same port in this process gets this one
     )
 
 

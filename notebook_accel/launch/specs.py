@@ -17,6 +17,8 @@ ENTRY = "notebook_accel.comm.bootstrap:enter"
 LOOPBACK = "127.0.0.1"
 _LOOPBACK_INTERFACE = "lo" if sys.platform == "linux" else "lo0"
 
+_STORE_IS_THERE = "TORCHELASTIC_USE_AGENT_STORE"  # served by the process that starts the ranks: rank 0 must not do it
+
 
 @dataclass(frozen=True)
 class Here:
@@ -55,7 +57,10 @@ def among(here: Here, ambient: Ambient, folder: Path, met: Met) -> list[WorkerSp
             met.world_size,
             str(folder),
             ambient,
-            _environment(here, met.first_rank + local, local, met.world_size, met.master_addr, met.master_port),
+            {
+                **_environment(here, met.first_rank + local, local, met.world_size, met.master_addr, met.master_port),
+                _STORE_IS_THERE: "True",
+            },
             ENTRY,
             _place(here, met.first_rank + local, local, met.world_size),
         )
@@ -111,7 +116,6 @@ def _environment(here: Here, rank: int, local_rank: int, world_size: int, addres
         "LOCAL_WORLD_SIZE": str(here.count),
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is served for them: rank 0 must not open another
         "TORCHELASTIC_RESTART_COUNT": str(here.attempt),
         "TORCHELASTIC_MAX_RESTARTS": str(here.config.max_restarts),
     }

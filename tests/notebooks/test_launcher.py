@@ -246,6 +246,32 @@ def test_own_init_process_group_and_master_port(shared):
     assert shared.run("notebook_launcher(own_group, num_processes=2)[1]").value == "(3.0, b'0', b'1', 2)"
 
 
+def test_own_addresses_of_a_group(shared):
+    """As torch's tutorials set up a group: a port of their own, by the environment or as an address."""
+    shared.run(
+        """
+        import socket
+        def free_port():
+            with socket.socket() as taken:
+                taken.bind(("127.0.0.1", 0))
+                return taken.getsockname()[1]
+        def own_port(port, **address):
+            import os, torch.distributed as dist
+            if not address:
+                os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
+            dist.init_process_group("gloo", rank=int(os.environ["RANK"]), world_size=2, **address)
+            total = torch.ones(1)
+            dist.all_reduce(total)
+            return total.item()
+        def addressed(port):
+            return own_port(port, init_method=f"tcp://127.0.0.1:{port}")
+        """
+    )
+    for function in ("own_port", "addressed"):
+        ran = shared.run(f"list(notebook_launcher({function}, (free_port(),), num_processes=2, timeout=20))")
+        assert ran.value == "[2.0, 2.0]"
+
+
 def test_a_single_machine_run_listens_on_loopback_alone(shared):
     shared.run(
         """
