@@ -93,13 +93,13 @@ def text_of(config: RunConfig, document: Document | None = None, path: Path | No
     tree = document.tree if document is not None else CommentedMap()
     here = values_of(document) if document is not None else {}
     wanted = config.named()
+    wanted.setdefault("compute_environment", config.compute_environment)
     for name in here:
         if name not in wanted:
             _remove(tree, name)
     if "distributed_type" not in wanted:
         wanted["distributed_type"] = names.implied_kind(wanted)
         _keep_kind(tree, wanted, names.implied_kind({name: value for name, (value, _) in here.items()}))
-    wanted.setdefault("compute_environment", config.compute_environment)
     for name in sorted(wanted, key=_order):
         value = wanted[name]
         if name not in here or not _same(name, here[name][0], value):

@@ -169,6 +169,14 @@ def test_a_change_keeps_comments_and_sections_of_other_tools(tmp_path):
     assert load.read(path).mixed_precision == "bf16"
 
 
+def test_one_that_is_written_over_another_file_is_whole(tmp_path):
+    config = load.resolve({"num_processes": 2})
+    path = load.save(config, tmp_path / "c.yaml")
+    once = path.read_text()
+    assert load.save(config, path).read_text() == once
+    assert "compute_environment: LOCAL_MACHINE" in once
+
+
 def test_what_other_readers_see_is_the_same(tmp_path):
     """Older YAML takes no, on and 1_0 for something else than text."""
     values = {"mixed_precision": "no", "main_process_ip": "on", "gpu_ids": "0,1", "rdzv_conf": "a=1,b=2", "role": "1_0"}
