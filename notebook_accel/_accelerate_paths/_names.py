@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -19,6 +20,13 @@ def table(module: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], 
     places = {name: home for home, names in homes.items() for name in names.split()}
 
     def load(name: str) -> Any:
+        if name == "__all__":  # `from … import *` asks for it
+            held = vars(sys.modules[module])
+            return [
+                known
+                for known in names()
+                if not known.startswith("_") and not isinstance(held.get(known), types.ModuleType)
+            ]
         if name not in places:
             raise _later.missing(module, name)
         value = getattr(import_module(places[name], module), name)

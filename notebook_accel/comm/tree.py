@@ -217,9 +217,14 @@ def pad_input_tensors(tensor: Any, batch_size: int, num_processes: int, dim: int
 
 
 def concatenate(parts: list[Any], dim: int = 0) -> Any:
-    """Equally built batches put together along `dim`; single numbers become a vector."""
+    """Equally built batches put together along `dim`; single numbers become a vector.
+
+    Raises `ArgumentTypeError` for batches that hold anything but tensors, and None.
+    """
     if len(parts) == 1:
         return parts[0]
+    for part in parts:
+        require_tensors([leaf for leaf in leaves(part) if leaf is not None], "concatenate")
     columns = zip(*[tensors(part) for part in parts])
     return with_tensors(parts[0], [torch.cat([_at_least_1d(item) for item in column], dim) for column in columns])
 

@@ -10,6 +10,8 @@ import torch
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
+from notebook_accel.errors import ConfigError
+
 
 class Scaling:
     """A gradient scaler and the optimizers that share it.
@@ -44,7 +46,10 @@ class Scaling:
         """Give the gradients of `optimizer` their true size; once between two steps, however often it is asked."""
         if optimizer in self._unscaled or not self.scaler.is_enabled() or not _has_gradients(optimizer):
             return
-        self.scaler.unscale_(optimizer)
+        try:
+            self.scaler.unscale_(optimizer)
+        except ValueError as error:
+            raise _explained(optimizer, error) from error
         self._unscaled.add(optimizer)
 
     def unscale_owners(self, parameters: Collection[torch.Tensor]) -> None:
@@ -58,6 +63,10 @@ class Scaling:
         """Step, unless gradients have overflowed; returns what the step returned, and whether it was left out."""
         if not self.scaler.is_enabled() or not _has_gradients(optimizer):
             return (optimizer.step() if closure is None else optimizer.step(closure)), False
+        # Fused optimizers are always called, and look at the overflow themselves.
+        fused = getattr(optimizer, "_step_supports_amp_scaling", False)
+        if not fused:
+            self.unscale(optimizer)
         done: list[bool] = []
         watching = optimizer.register_step_post_hook(lambda *_: done.append(True))
         try:
@@ -65,8 +74,6 @@ class Scaling:
             result = self.scaler.step(optimizer, *arguments)
         finally:
             watching.remove()
-        # Fused optimizers are always called, and look at the overflow themselves.
-        fused = getattr(optimizer, "_step_supports_amp_scaling", False)
         skipped = not done or (fused and self._overflowed(optimizer))
         self._stepped.add(optimizer)
         if self._stepped >= self._optimizers:
@@ -80,6 +87,18 @@ class Scaling:
         self._stepped.clear()
         self._unscaled.clear()
         self.scaler.update()
+
+
+def _explained(optimizer: Optimizer, error: ValueError) -> ValueError:
+    """What torch's refusal of float16 gradients means; any other error as it is."""
+    half = sum(item.dtype is torch.float16 for item in _parameters(optimizer))
+    if not half:
+        return error
+    return ConfigError(
+        f"{half} parameters of {type(optimizer).__name__} are float16 themselves, and too coarse to be trained. Load "
+        'the model in float32 (dtype=torch.float32, or model.float()): mixed_precision="fp16" computes in float16 '
+        "by itself."
+    )
 
 
 def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:

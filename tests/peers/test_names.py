@@ -130,6 +130,14 @@ def test_existing_code_can_do_without_a_name_that_is_not_built() -> None:
             _ = module.DeepSpeedPlugin
 
 
+def test_all_names_at_once() -> None:
+    found: dict[str, object] = {}
+    exec("from notebook_accel.utils import *\nfrom notebook_accel.utils.operations import *", found)
+    assert {"set_seed", "gather_object", "ProjectConfiguration", "is_tensor_information"} <= set(found)
+    assert "dataclasses" not in found, "a module of ours would take the place of Python's own"
+    assert not any(name.startswith("_") for name in found if name != "__builtins__")
+
+
 def test_a_name_that_nobody_has_is_an_attribute_error() -> None:
     utils = importlib.import_module("notebook_accel.utils")
     assert not hasattr(utils, "no_such_name")

@@ -100,6 +100,9 @@ def test_cutting_and_joining() -> None:
     joined = tree.concatenate(parts)
     assert joined["x"].tolist() == [0, 1, 2, 3]
     assert joined["scale"].tolist() == [2, 2]
+    assert tree.concatenate([(torch.zeros(1), None)] * 2)[1] is None
+    with pytest.raises(ArgumentTypeError, match=r"concatenate takes tensors.*it got a str"):
+        tree.concatenate([{"x": torch.zeros(1), "text": text} for text in "ab"])  # one would be lost
 
 
 def test_to_full_precision() -> None:

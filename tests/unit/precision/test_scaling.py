@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.amp import GradScaler
 
+from notebook_accel.errors import ConfigError
 from notebook_accel.precision.scaling import Scaling
 
 
@@ -99,3 +100,14 @@ def test_switched_off() -> None:
     scale.unscale(optimizer)
     assert scale.step(optimizer) == (None, False)
     assert weight.tolist() == [0.0, 0.0]
+
+
+def test_weights_in_half_precision_are_refused_with_what_to_do() -> None:
+    weight = torch.nn.Parameter(torch.ones(2, dtype=torch.float16))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    scale = scaling()
+    scale.register(optimizer)
+    scale.scale(weight.float().sum()).backward()
+    for use in (scale.unscale, scale.step):
+        with pytest.raises(ConfigError, match=r"1 parameters of SGD are float16 themselves.*model\.float\(\)"):
+            use(optimizer)
