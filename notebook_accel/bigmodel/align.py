@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
+from notebook_accel.bigmodel.away import Away
 from notebook_accel.bigmodel.courier import Courier
 from notebook_accel.bigmodel.hooks import ModelHook
 from notebook_accel.bigmodel.sizes import Device, named_module_tensors
@@ -126,6 +128,11 @@ class AlignDevicesHook(ModelHook):
             self._empty.setdefault(name, getattr(owner, short))
             put(owner, short, value)
 
+    def weight(self, name: str) -> torch.Tensor:
+        """One weight, on the device where the module runs, for code that uses it without calling the module."""
+        value = self._value(name)
+        return value.to(self.execution_device or value.device)
+
     def release(self, module: torch.nn.Module) -> None:
         """Take the weights of an offloaded module away again."""
         for name, empty in self._empty.items():
@@ -145,7 +152,7 @@ class AlignDevicesHook(ModelHook):
         self.original_devices = {name: held.device for name, held in wanted}
         for name, held in self._tensors(module):
             if name in self.original_devices:
-                put(*owner_of(module, name), held.detach().to("meta"))
+                put(*owner_of(module, name), _stand_in(held, functools.partial(self.weight, name)))
             elif self.execution_device is not None and self._only is None:
                 set_module_tensor_to_device(module, name, self.execution_device)
         self._registered = [
@@ -196,6 +203,12 @@ class AlignDevicesHook(ModelHook):
         self.weights_map = old
         if self._courier is not None:
             self._courier.forget(self)
+
+
+def _stand_in(held: torch.Tensor, find: Callable[[], torch.Tensor]) -> torch.Tensor:
+    made = Away.of(held, find, trains=held.requires_grad)
+    vars(made).update({key: value for key, value in vars(held).items() if key not in vars(made)})
+    return made
 
 
 class _Some(Mapping[str, torch.Tensor]):

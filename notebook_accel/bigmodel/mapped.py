@@ -154,7 +154,7 @@ def as_parameter(like: torch.nn.Parameter, value: torch.Tensor) -> torch.nn.Para
     """`value` as a parameter that trains, and has further attributes, as `like` does."""
     trains = like.requires_grad and (value.is_floating_point() or value.is_complex())
     made = torch.nn.Parameter(value, requires_grad=trains)
-    vars(made).update(vars(like))
+    vars(made).update({name: kept for name, kept in vars(like).items() if name not in ("find", "_is_param")})
     return made
 
 

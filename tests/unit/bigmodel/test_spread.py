@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,50 @@ def test_a_spread_model_is_prepared_where_it_is_and_not_moved(tmp_path: Path, ca
     del apart.head  # all that is left is on one device
     assert apart.to(torch.float64).start.dtype == torch.float64
     assert "Tiny.to() moves a model that a device map has spread" in caplog.text
+
+
+class Direct(nn.Module):
+    """Uses weights of its modules without calling them, as models with kernels of their own do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.inner = nn.Conv1d(2, 2, 1, bias=False), nn.Linear(3, 3)
+        self.table = nn.Embedding(4, 3)
+        self.inner.register_buffer("scale", torch.arange(3.0))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        weight = self.inner.weight
+        hidden = nn.functional.conv1d(hidden, self.convolution.weight) + weight[0] + self.inner.scale
+        hidden = hidden @ weight.t() @ weight.T + nn.functional.linear(hidden, weight.float(), self.inner.bias.data)
+        rows = nn.functional.embedding(torch.tensor([0, 2]), self.table.weight)
+        return torch.cat([hidden[0], rows, weight.detach().to(hidden.dtype), self.table.weight.mean(0, keepdim=True)])
+
+
+@pytest.mark.parametrize("device_map", [{"": "disk"}, {"": "cpu", "inner": "disk", "table": "disk"}])
+def test_weights_that_are_used_without_their_module_are_the_real_ones(tmp_path: Path, device_map: Any) -> None:
+    torch.manual_seed(0)
+    plain_one, inputs = Direct(), torch.ones(1, 2, 3)
+    spread = dispatch_model(
+        copy.deepcopy(plain_one), device_map, "cpu", offload_dir=tmp_path, offload_buffers=True, force_hooks=True
+    )
+    for model in (spread, copy.deepcopy(spread), pickle.loads(pickle.dumps(spread))):
+        assert torch.equal(model(inputs), plain_one(inputs))
+        weight = model.inner.weight
+        assert (weight.device.type, weight.shape, weight.dtype) == ("meta", (3, 3), torch.float32)
+        assert isinstance(weight, nn.Parameter)
+        assert weight.requires_grad
+        assert not isinstance(model.inner.scale, nn.Parameter)
+        assert weight.half().dtype == torch.float16
+        assert weight.half().device.type == "meta"
+        assert torch.equal(weight.to("cpu"), plain_one.inner.weight)
+        assert weight.tolist() == plain_one.inner.weight.tolist()
+        assert nn.functional.linear(torch.ones(2, 3, device="meta"), weight).device.type == "meta"
+        assert {name: value.shape for name, value in model.state_dict().items()} == {
+            name: value.shape for name, value in plain_one.state_dict().items()
+        }
+        remove_hook_from_submodules(model)
+        assert type(model.inner.weight) is nn.Parameter
+        assert torch.equal(model.inner.weight, plain_one.inner.weight)
 
 
 def test_ranks_do_not_train_copies_of_a_spread_model(tmp_path: Path) -> None:
