@@ -90,7 +90,7 @@ def _empty(func: Any, name: str, args: Any, kwargs: Any) -> Any:
     try:
         with torch._C.DisableTorchFunctionSubclass():
             made = func(*args, **kwargs)
-    except NotImplementedError:  # to a real device
+    except RuntimeError:  # to a real device: there is nothing to copy
         return func(*tree_map(_found, args), **tree_map(_found, kwargs))
     if name not in _CHANGED or not isinstance(weight, Away) or not isinstance(made, torch.Tensor):
         return made
