@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from notebook_accel.config import flags, load, rules
 from notebook_accel.config.schema import OPTIONS
 from notebook_accel.errors import ConfigError
+from notebook_accel.session.merging import Draft, merge
 from notebook_accel.session.translate import HELPERS, CannotExport, indented, translate
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _PLACE = {
     "world_size": "world_size = _state.num_processes\n",
     "device": "device = _state.device\n",
 }
+_THERE = {*_PLACE, *HELPERS, "accelerator", "display", "__name__", "__file__"}
 _IN_SCRIPTS_TOO = {name for name, option in OPTIONS.items() if "flag" in option.surfaces} - {"output", "timeout"}
 
 
@@ -44,13 +46,15 @@ def command(session: Session, script: str) -> str:
 
 def script(history: Iterable[Record], ranks: Sequence[int], launch: str) -> str:
     """The text of the script. Raises `ConfigError`, which names each cell that cannot be in it."""
-    parts: list[_Part] = []
+    drafts: list[Draft | str] = []
     refused: list[str] = []
     for record in history:
         try:
-            parts.append(_Part.of(record, ranks))
+            drafts.append(_draft(record) if record.ok else _left_out(record))
         except CannotExport as reason:
             refused.append(f"  {record.cell.title}: {reason}")
+    merge([draft for draft in drafts if isinstance(draft, Draft)], _THERE)
+    parts = [_Part.of(draft, ranks) for draft in drafts]
     refused += _unknown(parts)
     if refused:
         raise ConfigError("These cells cannot be put into a script:\n" + "\n".join(refused))
@@ -67,18 +71,28 @@ class _Part:
         self.made = {node.id for node in names if not isinstance(node.ctx, ast.Load)} | _defined(code)
 
     @classmethod
-    def of(cls, record: Record, ranks: Sequence[int]) -> _Part:
-        """A record as a part. Raises `CannotExport`."""
-        title = record.cell.title
-        if not record.ok:
-            why = "it has not ended" if record.ok is None else "it failed, or was stopped"
-            return cls(title, "", f"{title} is left out: {why}.")
-        code = translate(record.cell.code).strip("\n") + "\n"
-        if tuple(record.ranks) == tuple(ranks):
-            return cls(title, code, title)
-        some = record.ranks
-        condition = f"rank == {some[0]}" if len(some) == 1 else f"rank in {tuple(some)}"
-        return cls(title, f"if {condition}:\n{indented(code)}", title)
+    def of(cls, draft: Draft | str, ranks: Sequence[int]) -> _Part:
+        """A draft as a part, or a note on a cell that is left out."""
+        if isinstance(draft, str):
+            return cls("", "", draft)
+        title, some = draft.title, draft.ranks
+        if not draft.code.strip():
+            return cls(title, "", f"{title}: what it defines stands above, in the place of what was there before.")
+        if some == tuple(ranks):
+            return cls(title, draft.code, title)
+        condition = f"rank == {some[0]}" if len(some) == 1 else f"rank in {some}"
+        return cls(title, f"if {condition}:\n{indented(draft.code)}", title)
+
+
+def _draft(record: Record) -> Draft:
+    """A cell that ended well. Raises `CannotExport`."""
+    code = translate(record.cell.code).strip("\n") + "\n"
+    return Draft(record.cell.title, code, tuple(record.ranks), record.merged)
+
+
+def _left_out(record: Record) -> str:
+    why = "it has not ended" if record.ok is None else "it failed, or was stopped"
+    return f"{record.cell.title} is left out: {why}."
 
 
 def _defined(code: str) -> set[str]:
@@ -100,7 +114,7 @@ def _defined(code: str) -> set[str]:
 
 def _unknown(parts: Sequence[_Part]) -> list[str]:
     """Names that cells use and no cell makes: they were pushed, or made by a call or a cell that is left out."""
-    made: set[str] = {*vars(builtins), *_PLACE, *HELPERS, "accelerator", "display", "__name__", "__file__"}
+    made: set[str] = {*vars(builtins), *_THERE}
     made.update(*(part.made for part in parts))
     if "*" in made:
         return []

@@ -37,6 +37,8 @@ class Record:
     ok: bool | None = None
     """Whether it ended well; None while it runs."""
     seconds: float = 0.0
+    merged: tuple[str, ...] = ()
+    """What it defined anew, in the place of what had these names before."""
 
 
 @dataclass
@@ -372,6 +374,7 @@ class Session(Members):
             self._running.remove(running)
             if record is not None:
                 record.ok, record.seconds = failed is None, seconds
+                record.merged = swap.merged(running.pending)
                 self._memory(f"record {self.history.index(record) + 1}", record)
             if lines := swap.lines(running.pending):
                 view.say("\n".join(lines))

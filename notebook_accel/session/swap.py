@@ -21,6 +21,7 @@ from notebook_accel.session import swap_classes as classes
 from notebook_accel.session import swap_functions as functions
 
 _MOST_NAMES = 8
+SAME = "Still the same object"  # a note for the session itself
 _BY_MAGIC = "run_cell_magic"  # code inside of a magic (%%time) cannot be looked into
 
 
@@ -48,6 +49,7 @@ class Swaps:
         self._defined: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
         self._swapped: list[str] = []
         self._kept: list[_Kept] = []
+        self._same: list[str] = []
         self._stale: dict[str, list[_Kept]] = {}  # classes that an earlier cell could not change
 
     def before(self, code: types.CodeType) -> None:
@@ -69,13 +71,14 @@ class Swaps:
 
     def notes(self) -> list[tuple[str, str]]:
         """What was swapped since the last time, and what was not: (what was done, to what)."""
-        swapped, kept = list(dict.fromkeys(self._swapped)), self._kept
-        self._swapped, self._kept = [], []
+        swapped, kept, same = list(dict.fromkeys(self._swapped)), self._kept, self._same
+        self._swapped, self._kept, self._same = [], [], []
         if kept:
             gc.collect()  # of what lives on, some may have been waiting for it
         reasons = dict.fromkeys(reason for item in kept if (reason := item.told()))
         found = [("Swapped", _listed(swapped))] if swapped else []
-        return [*found, *(("Not swapped", reason) for reason in reasons)]
+        found += [("Not swapped", reason) for reason in reasons]
+        return [*found, *((SAME, name) for name in dict.fromkeys(same))]
 
     def _try(self, name: str, old: Any, new: Any) -> None:
         """Swap, and go on with the cell whatever becomes of it."""
@@ -107,6 +110,7 @@ class Swaps:
             self._swapped.append(name)
         functions.update(old, new)
         self._variables[name] = old
+        self._same.append(name)
 
     def _replace_class(self, name: str, old: type, new: type) -> None:
         reason = classes.obstacle(old, new)
@@ -121,6 +125,7 @@ class Swaps:
         self._defined[old] = tuple(vars(new))
         self._swapped += [f"{name}.{attribute}" for attribute in changed]
         self._variables[name] = old
+        self._same.append(name)
         serialize.forget(old)
         stale = self._stale[name] = [item for item in self._stale.get(name, ()) if item.held() is not None]
         self._kept += stale
@@ -136,7 +141,14 @@ def lines(pending: Pending) -> list[str]:
     for rank, event in sorted({**pending.returned, **pending.failed}.items()):
         for note in () if isinstance(event, Exited) else event.notes:
             told.setdefault(note, []).append(rank)
-    return [f"{what} on {ranges.words(ranks)}: {to_what}" for (what, to_what), ranks in told.items()]
+    shown = ((note, ranks) for note, ranks in told.items() if note[0] != SAME)
+    return [f"{what} on {ranges.words(ranks)}: {to_what}" for (what, to_what), ranks in shown]
+
+
+def merged(pending: Pending) -> tuple[str, ...]:
+    """The names that a cell that has ended defined anew, and that go on to mean the object they meant before."""
+    notes = (note for _, event in sorted(pending.returned.items()) for note in event.notes)
+    return tuple(dict.fromkeys(name for what, name in notes if what == SAME))
 
 
 def _defines(code: types.CodeType) -> Collection[str]:

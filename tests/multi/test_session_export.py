@@ -37,9 +37,12 @@ for step in range(5):
     ("1 / 0", None),
     ("note = '''two\n    lines'''\nlen(note)", [1]),
     ("files = !echo a; echo b", None),
+    ("class Way:\n    def old(self): return 1\nway = Way()", None),
+    ("class Way:\n    def go(self): return 2", None),
+    ("gone = way.go(), isinstance(way, Way)", None),
     ("every = accelerator.gather(loss.detach().reshape(1)).tolist()\nevery", None),
 )
-RESULT = "(every, [value.tolist() for value in model.parameters()], files, globals().get('note'), str(device))"
+RESULT = "(every, [value.tolist() for value in model.parameters()], files, globals().get('note'), gone, str(device))"
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ def exported(*cells):
     """The script of cells, which are texts, or texts with ranks, or with whether they ended well."""
     records = []
     for number, cell in enumerate(cells, 1):
-        code, ranks, ok = (*cell, True)[:3] if isinstance(cell, tuple) else (cell, (0, 1), True)
-        records.append(Record(Source(code, "<cell>", 2, number), ranks, ok))
+        code, ranks, ok, merged = (*cell, True, ())[:4] if isinstance(cell, tuple) else (cell, (0, 1), True, ())
+        records.append(Record(Source(code, "<cell>", 2, number), ranks, ok, merged=merged))
     return script(records, (0, 1), "notebook-accel launch --num_processes 2 train.py")
 
 
@@ -76,3 +76,45 @@ def test_names_made_in_any_way_are_known():
 
 def test_an_empty_session_is_a_script_that_runs():
     compile(exported(), "train.py", "exec")
+
+
+def swapped(code, *names):
+    return code, (0, 1), True, names
+
+
+def ran(text):
+    space = {"__name__": "__main__"}
+    start = text.index("# Cell In[1]")
+    exec(compile(text[start:].replace("_state.destroy_process_group()", ""), "train.py", "exec"), space)
+    return space
+
+
+def test_a_definition_that_was_swapped_stands_where_the_first_one_did():
+    text = exported(
+        "import functools\nclass Net:\n    def old(self): return 1\nx = 1",
+        "net = Net()\n@functools.cache\ndef f(a): return 1\nheld = f",
+        swapped("class Net:\n    size = x\n    def new(self, other=x): return later", "Net"),
+        "later = 5",
+        swapped("# why\n@functools.cache\ndef f(a):\n    return 2\ny = held(0)", "f"),
+        swapped("class Net:\n    def new(self): return later + 1", "Net"),
+        "result = net.new(), isinstance(net, Net)",
+    )
+    space = ran(text)
+    assert space["result"] == (6, True)
+    assert space["y"] == 2
+    assert text.count("class Net") == 1
+    assert "# as Cell In[5] has it\n@functools.cache\ndef f(a):" in text
+    assert text.count("def f(") == 1
+
+
+def test_a_cell_whose_definitions_have_all_moved_says_so():
+    text = exported("def f(): return 1", "g = [f]", swapped("def f(): return 2", "f"), "r = g[0]()")
+    assert ran(text)["r"] == 2
+    assert "# Cell In[3]: what it defines stands above, in the place of what was there before." in text
+
+
+def test_definitions_of_other_ranks_or_in_blocks_stay():
+    text = exported(
+        "def f(): return 1", ("def f(): return 2", (1,), True, ("f",)), swapped("if 1:\n    def f(): 3", "f")
+    )
+    assert text.count("def f()") == 3

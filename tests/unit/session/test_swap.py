@@ -33,7 +33,7 @@ class Rank:
                 exec(compiled, self.space)
             finally:
                 self.swaps.after()
-        return [f"{what}: {to_what}" for what, to_what in self.swaps.notes()]
+        return [f"{what}: {to_what}" for what, to_what in self.swaps.notes() if what != swap.SAME]
 
     def __getitem__(self, expression: str) -> Any:
         return eval(expression, self.space)
@@ -318,7 +318,7 @@ def test_a_cell_that_fails_has_swapped_what_came_before(rank):
     with pytest.raises(ZeroDivisionError):
         rank.run("class Net:\n    def run(self): return 2\n1 / 0")
     assert rank["net.run()"] == 2
-    assert rank.swaps.notes() == [("Swapped", "Net.run")]
+    assert rank.swaps.notes() == [("Swapped", "Net.run"), (swap.SAME, "Net")]
 
 
 def test_another_name_keeps_the_old_class(rank):
