@@ -66,6 +66,14 @@ class Accumulation:
         names = GradientAccumulationPlugin().to_dict()
         return GradientAccumulationPlugin(**{name: getattr(self, name) for name in names}).to_kwargs()
 
+    def state_dict(self) -> dict[str, int]:
+        """How far it is: what must be the same on all ranks."""
+        return {"step": self.step % self.num_steps}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Be as far as that."""
+        self.step = state["step"]
+
     def advance(self) -> None:
         """Begin a micro-step. The last batch of a loader always ends in an optimizer step, unless told otherwise."""
         if self.sync_with_dataloader and self.progress.at_end:

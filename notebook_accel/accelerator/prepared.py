@@ -70,14 +70,16 @@ class Prepared:
         give_back()
 
     def _role(self, value: Any) -> Role:
-        if any(value is model for model in self.models):
+        if any(value is model for model in self.models) and not self._parts.strategy.is_left(value):
             return "other"
         return next((role for kind, role in ROLES if isinstance(value, kind)), "other")
 
     def _keep(self, bag: list[Item]) -> None:
         kept: dict[Role, list[Any]] = {"model": self.models, "optimizer": self.optimizers, "loader": self.loaders}
         for item in bag:
-            if item.role in kept:
+            if item.role == "model":
+                self._parts.strategy.follow(self._parts.accumulation, "count of micro-steps", item.value)
+            if item.role in kept and not any(item.value is known for known in kept[item.role]):
                 kept[item.role].append(item.value)
             if item.role == "model":
                 item.value._is_accelerate_prepared = True  # existing code reads it
@@ -94,5 +96,7 @@ class Prepared:
             num_processes=self._parts.process.world_size,
             accumulation=self._parts.accumulation,
         )
+        optimizer = getattr(scheduler, "optimizer", None)
+        self._parts.strategy.follow(scheduler, "scheduler", getattr(optimizer, "optimizer", optimizer))
         self.schedulers.append(made)
         return made

@@ -144,6 +144,16 @@ class Strategy:
             optimizer.load_state_dict(optimizer.state_dict())  # moves the state to where its parameters are now
         return optimizer
 
+    def is_left(self, model: torch.nn.Module) -> bool:
+        """Whether `model` was prepared, and is not in the group of the ranks any more: it can be prepared again."""
+        return False
+
+    def follow(self, item: Any, title: str, part_of: Any) -> None:
+        """Take note of something that counts steps, and whose `state_dict` is to be the same on all ranks.
+
+        `part_of` is the optimizer, or the model as `prepare` gave it, that it belongs to.
+        """
+
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
         """Add the gradients of `loss` to the parameters'; further arguments are `torch.Tensor.backward`'s."""
         self.precision.scale(loss).backward(**kwargs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import re
 import weakref
 from collections.abc import Iterator, Sequence
@@ -16,15 +15,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from notebook_accel.comm import check, collectives
-from notebook_accel.comm.process import REHEARSAL, Process
+from notebook_accel.comm.process import REHEARSAL
 from notebook_accel.errors import ArgumentTypeError, CommError
 from notebook_accel.strategies import hooks, spread, unsynced
-from notebook_accel.strategies.base import Capabilities, Strategy
+from notebook_accel.strategies.alike import Alike
+from notebook_accel.strategies.base import Bag, Capabilities, Item, Strategy
 from notebook_accel.strategies.options import DistributedDataParallelKwargs
 
 _WRAPPED = "DDP modules"
-_NUMBERS = "numbers of DDP modules"
-_LINKED = "optimizers of DDP modules"
+_NUMBER = "number of DDP modules"
+_OPTIMIZERS = "optimizer"
 
 
 class DistributedModel(DistributedDataParallel):
@@ -88,16 +88,41 @@ class DDP(Strategy):
         if _WRAPPED not in self.process.attached:
             wrapped = self.process.attached[_WRAPPED] = Wrapped()
             self.process.farewells.append(functools.partial(_part_from_group, wrapped))
-            self.process.attached[_NUMBERS] = itertools.count(1)
+            self.process.attached[_NUMBER] = 0
             self.process.returns[_WRAPPED] = _Models(wrapped)
-            self.process.attached[_LINKED] = {}
-            self.process.returns[_LINKED] = _Optimizers(self.process)
+            read, write = Optimizer.state_dict, Optimizer.load_state_dict
+            self.process.returns[_OPTIMIZERS] = Alike(self.process, _OPTIMIZERS, read, write, check.state_digest)
+
+    def prepare(self, bag: Bag) -> Bag:
+        models = [item.value for item in bag if item.role == "model" and not item.evaluation]
+        if (models := [model for model in models if _is_to_join(model)]) and REHEARSAL not in self.process.attached:
+            self._agree(models)
+        return super().prepare(bag)
+
+    def _agree(self, models: list[torch.nn.Module]) -> None:
+        """See to it that all ranks are about to do the same, and number new models alike; all ranks call this.
+
+        Raises `CommError` on all of them where some have models that were prepared before the ranks met anew, and
+        others do not: they would wait for each other.
+        """
+        mine = [model.number if isinstance(model, DistributedModel) else 0 for model in models]
+        found = collectives.gather_object([(mine, self.process.attached[_NUMBER])], process=self.process)
+        if len({tuple(numbers) for numbers, _ in found}) > 1:
+            raise CommError(_disagreement([numbers for numbers, _ in found]))
+        self.process.attached[_NUMBER] = max(number for _, number in found)
+
+    def is_left(self, model: torch.nn.Module) -> bool:
+        return isinstance(model, DistributedModel) and model.parted
+
+    def _model(self, item: Item) -> torch.nn.Module:
+        if isinstance(item.value, DistributedModel) and item.value.parted:
+            item.value.rejoin()
+            return item.value
+        return super()._model(item)
 
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
         """`model` in DDP; as it is when it is wrapped already, or has nothing to train (DDP refuses both)."""
-        if isinstance(model, DistributedModel) and model.parted:
-            model.rejoin()
-        if isinstance(model, DistributedDataParallel) or not any(item.requires_grad for item in model.parameters()):
+        if not _is_to_join(model):
             return model
         spread.require_one_place(model, self.process)
         device = self.process.device
@@ -107,16 +132,27 @@ class DDP(Strategy):
         hooks.register(wrapped, self.wrapping)
         if REHEARSAL in self.process.attached:  # nobody is there to average gradients with; `rejoin` ends this
             wrapped.require_backward_grad_sync = False
-        wrapped.made(next(self.process.attached[_NUMBERS]), devices, self.wrapping)
+        self.process.attached[_NUMBER] += 1
+        wrapped.made(self.process.attached[_NUMBER], devices, self.wrapping)
         self.process.attached[_WRAPPED].add(wrapped)
         return wrapped
 
     def link(self, optimizer: Optimizer, model: torch.nn.Module) -> Optimizer:
         linked = super().link(optimizer, model)
-        known: dict[int, weakref.ref[Optimizer]] = self.process.attached[_LINKED]
-        if all(found() is not linked for found in known.values()):
-            known[len(known) + 1] = weakref.ref(linked)
+        if isinstance(model, DistributedModel) and not isinstance(linked, Joinable):  # shards its state: all differ
+            self._alike(_OPTIMIZERS).add(linked, model.number)
         return linked
+
+    def follow(self, item: Any, title: str, part_of: Any) -> None:
+        known = isinstance(part_of, DistributedModel)
+        model = part_of.number if known else self._alike(_OPTIMIZERS).model_of(part_of)
+        if model is not None and hasattr(item, "load_state_dict"):
+            self._alike(title).add(item, model)
+
+    def _alike(self, title: str) -> Alike:
+        found = self.process.returns.setdefault(title, Alike(self.process, title, _state, _put_back))
+        assert isinstance(found, Alike)
+        return found
 
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
         """As everywhere; in a batch that not all ranks have, the gradients would wait for ever: it raises."""
@@ -152,6 +188,36 @@ class DDP(Strategy):
         return super().no_sync(model)
 
 
+def _is_to_join(model: torch.nn.Module) -> bool:
+    """Whether preparing this takes all ranks: it is not in the group, and has something to train (else DDP refuses)."""
+    if isinstance(model, DistributedDataParallel):
+        return isinstance(model, DistributedModel) and model.parted
+    return any(item.requires_grad for item in model.parameters())
+
+
+def _disagreement(found: Sequence[list[int]]) -> str:
+    """What each rank has brought."""
+    old = [str(rank) for rank, numbers in enumerate(found) if any(numbers)]
+    if not old:
+        counts = ", ".join(f"rank {rank}: {len(numbers)}" for rank, numbers in enumerate(found))
+        return f"the ranks brought different numbers of models to prepare ({counts}). Prepare the same ones on all."
+    return (
+        f"rank{'s' if len(old) > 1 else ''} {', '.join(old)} brought a model to prepare() that was prepared before the "
+        "ranks met anew, and others did not: they cannot be trained together. Prepare a new one on all of them, with "
+        "a new optimizer. `model = accelerator.unwrap_model(model)` makes one of a model that was prepared; the "
+        "parameters will be those of rank 0. Or have a rank that comes back run its cells again: "
+        "session.restart(rank=..., replay=True)."
+    )
+
+
+def _state(item: Any) -> Any:
+    return item.state_dict()
+
+
+def _put_back(item: Any, state: Any) -> None:
+    item.load_state_dict(state)
+
+
 def _part_from_group(models: Wrapped) -> None:
     """Take from each model what would outlive the group.
 
@@ -184,31 +250,6 @@ class _Models:
         if len(again) < len(living):
             lines.append("A model that some ranks do not have could not be wrapped again: prepare it on all of them.")
         return lines
-
-
-class _Optimizers:
-    """The optimizers of these models: ranks that were stopped at different places have taken different steps."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    def _living(self) -> dict[int, Optimizer]:
-        found = {number: link() for number, link in self._process.attached[_LINKED].items()}
-        # One that shards its state has another one on each rank.
-        return {number: item for number, item in found.items() if item is not None and not isinstance(item, Joinable)}
-
-    def living(self) -> list[int]:
-        return sorted(self._living())
-
-    def rejoin(self, numbers: list[int]) -> list[str]:
-        living = self._living()
-        mine = [check.state_digest(living[number]) for number in numbers]
-        digests = collectives.gather_object([mine], process=self._process)
-        differing = [number for place, number in enumerate(numbers) if len({found[place] for found in digests}) > 1]
-        for number in differing:
-            (state,) = collectives.broadcast_object_list([living[number].state_dict()], process=self._process)
-            living[number].load_state_dict(state)
-        return ["Its optimizer had come further on some ranks; all have the state of rank 0."] if differing else []
 
 
 def _without_gradient(model: torch.nn.Module, message: str) -> list[str]:
