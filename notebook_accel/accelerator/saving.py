@@ -199,6 +199,12 @@ class Saving:
                     'Accelerator(project_config=ProjectConfiguration(project_dir="runs", '
                     "automatic_checkpoint_naming=True))."
                 )
+            if self._project.total_limit is not None:
+                logger.warning_once(
+                    f"`total_limit={self._project.total_limit}` counts automatic checkpoints only, and save_state() was "
+                    "given a folder, which is kept. For the limit use ProjectConfiguration("
+                    "automatic_checkpoint_naming=True)."
+                )
             path = Path(folder).expanduser()
             if path.exists() and not path.is_dir():
                 raise ConfigError(f"save_state() was given {path}, which is a file. Give it a folder.")

@@ -187,7 +187,10 @@ class SafetensorsMap:
 
     def shape(self, name: str) -> torch.Size:
         """The shape of one weight."""
-        return torch.Size(self.header[name]["shape"])
+        try:
+            return torch.Size(self.header[name]["shape"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._wrong(name) from error
 
     def tensor(self, name: str) -> torch.Tensor:
         """One weight, where it lies."""
@@ -208,4 +211,7 @@ class SafetensorsMap:
                 raise ValueError("offsets that run backwards")
             return int(start), int(end)
         except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{self.path} is damaged: what its header says of {name!r} is wrong.") from error
+            raise self._wrong(name) from error
+
+    def _wrong(self, name: str) -> CheckpointError:
+        return CheckpointError(f"{self.path} is damaged: what its header says of {name!r} is wrong.")

@@ -89,7 +89,9 @@ def read_object(
         raise CheckpointError(f"{file} is missing.") from error
     except pickle.UnpicklingError as error:
         raise _not_safe(file, error, allow_pickle) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, ImportError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # in a damaged file torch stumbles over anything: struct.error, IndexError ...
         raise CheckpointError(f"{_called(file)} is damaged, or was not written by torch.save: {error!r}") from error
 
 
@@ -106,7 +108,7 @@ def _not_safe(file: Any, error: Exception, allowed: bool) -> CheckpointError:
     if allowed or named is None:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         return CheckpointError(f"{_called(file)} is damaged, or was not written by torch.save: {first}")
-    what = next(found for found in named.groups() if found)
+    what = next(found for found in named.groups() if found).strip("'<>")
     return CheckpointError(
         f"{_called(file)} holds objects that are made by code which the file names ({what}). If you trust who wrote "
         "it, read it with `allow_pickle=True`, which runs that code."

@@ -54,7 +54,7 @@ class Training:
             )
         for number, optimizer in enumerate(self.optimizers):
             state = self.strategy.optimizer_state(optimizer)
-            found[numbered(names.OPTIMIZER_NAME, number, ".bin")] = Saved(state)
+            found[numbered(names.OPTIMIZER_NAME, number, ".bin")] = _checked(state, optimizer)
         for number, scheduler in enumerate(self.schedulers):
             found[numbered(names.SCHEDULER_NAME, number, ".bin")] = _checked(scheduler.state_dict(), scheduler)
         for number, loader in enumerate(self.loaders):
@@ -94,17 +94,25 @@ def _checked(state: Any, owner: Any) -> Saved:
     """`state` of `owner`, with a warning when it can only be read by running code."""
     find: Callable[[Any], list[str]] | None = getattr(torch.serialization, "get_unsafe_globals_in_checkpoint", None)
     if find is not None and not _is_plain(state):
-        memory = io.BytesIO(saved(state))
+        memory = io.BytesIO(saved(_without_tensors(state)))  # those of an optimizer may be large
         with files.safe():
             unsafe = find(memory)
         if unsafe:
             logger.warning(
                 "the state of a %s holds %s, which load_state() will only read with allow_pickle=True; numbers, texts, "
                 "tensors and containers of them need nothing",
-                type(getattr(owner, "scheduler", owner)).__name__,
+                type(getattr(owner, "scheduler", getattr(owner, "optimizer", owner))).__name__,
                 ", ".join(sorted(unsafe)),
             )
     return Saved(state)
+
+
+def _without_tensors(value: Any) -> Any:
+    if type(value) in (list, tuple):
+        return type(value)(map(_without_tensors, value))
+    if type(value) is dict:
+        return {key: _without_tensors(item) for key, item in value.items()}
+    return None if type(value) in (torch.Tensor, torch.nn.Parameter) else value
 
 
 def _is_plain(value: Any) -> bool:

@@ -22,6 +22,7 @@ __getattr__, __dir__ = _table(
             "RNGType SageMakerDistributedType "
             "TERecipeKwargs TensorInformation TorchDynamoPlugin"
         ),
+        ".deepspeed": "DummyOptim DummyScheduler",
         ".environment": (
             "are_libraries_initialized check_cuda_fp8_capability check_cuda_p2p_ib_support clear_environment "
             "convert_dict_to_env_variables get_cpu_distributed_information get_current_device_type get_gpu_info "

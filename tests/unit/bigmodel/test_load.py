@@ -272,6 +272,10 @@ def test_a_header_that_lies_is_refused(tmp_path: Path) -> None:
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(64))
     with pytest.raises(CheckpointError, match="4 bytes for"):
         Weights(path)["start"]
+    text = json.dumps({"start": {"dtype": "F32", "data_offsets": [0, 4]}}).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(64))
+    with pytest.raises(CheckpointError, match="damaged: what its header says of 'start'"):
+        Weights(path)
     header["start"].update(data_offsets=[8, 4])
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(64))

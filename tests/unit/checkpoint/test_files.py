@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,28 @@ def test_what_is_wrong_is_named(tmp_path: Path, name: str) -> None:
     os.truncate(tmp_path / "cut.bin", 2000)
     with pytest.raises(CheckpointError, match=f"{name} is (missing|damaged)"):
         files.read_tensors(tmp_path / name)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_damage_of_any_kind_is_named(tmp_path: Path, old: bool) -> None:
+    """torch stumbles over what is left of a file with many kinds of errors."""
+    memory = io.BytesIO()
+    torch.save({"a": torch.ones(3), "b": [1, 2.5, "x"]}, memory, _use_new_zipfile_serialization=not old)
+    whole, path, chance = memory.getvalue(), tmp_path / "file.bin", random.Random(0)
+    damaged = [whole[:length] for length in range(0, len(whole), 29)]
+    damaged += [bytes(chance.randrange(256) for _ in range(length)) for length in range(40)]
+    for _ in range(100):
+        place = chance.randrange(len(whole))
+        damaged.append(whole[:place] + bytes([whole[place] ^ 1 << chance.randrange(8)]) + whole[place + 1 :])
+    refused: list[str] = []
+    for data in damaged:
+        path.write_bytes(data)
+        try:
+            files.read_object(path)
+        except CheckpointError as error:
+            refused.append(str(error))
+    assert len(refused) > 100
+    assert all(text.startswith(f"{path} ") for text in refused)
 
 
 def test_some_tensors(tmp_path: Path) -> None:

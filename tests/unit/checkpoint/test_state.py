@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,14 @@ def test_registered_objects(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
         accelerator.load_state(tmp_path / "state")
     accelerator.load_state(tmp_path / "state", allow_pickle=True)
     accelerator.load_state(tmp_path / "state", load_kwargs={"weights_only": False})
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], 0.1, momentum=0.5)
+    accelerator.prepare(optimizer).param_groups[0]["seen"] = defaultdict(int, {"once": 1})
+    accelerator.save_state(tmp_path / "state")
+    assert "state of a SGD holds builtins.int, collections.defaultdict, which load_state() will only read with" in caplog.text
+    with pytest.raises(CheckpointError, match=r"optimizer\.bin holds objects .*\(collections\.defaultdict\)"):
+        accelerator.load_state(tmp_path / "state")
+    accelerator.load_state(tmp_path / "state", allow_pickle=True)
+    assert optimizer.param_groups[0]["seen"]["never"] == 0
     accelerator.register_for_checkpointing(Counter(0))
     with pytest.raises(CheckpointError, match="holds 12 registered objects, and here are 13"):
         accelerator.load_state(tmp_path / "state", allow_pickle=True)
@@ -105,6 +114,14 @@ def test_the_limit(tmp_path: Path) -> None:
     assert (elsewhere / "precious").read_text() == "kept"
     accelerator.load_state()
     assert accelerator.save_iteration == 101
+
+
+def test_a_limit_without_numbers_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    accelerator = Accelerator(cpu=True, project_config=ProjectConfiguration(total_limit=1))
+    for number in range(2):
+        accelerator.save_state(tmp_path / str(number))
+    assert caplog.text.count("`total_limit=1` counts automatic checkpoints only") == 1
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_links_inside_are_not_followed(tmp_path: Path) -> None:
