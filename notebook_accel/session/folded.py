@@ -27,8 +27,23 @@ class Folding(CellView):
     def show(self, event: Shown) -> None:
         if isinstance(event, Output):
             self.log.write(event.rank, event.stream, event.text)
-        if self._choice == "quiet" or (self._choice == "main" and event.rank != self._ranks[0]):
-            return
+        if self.shows(event.rank):
+            self._take(event)
+
+    def shows(self, rank: int) -> bool:
+        """Whether what this rank writes is to be seen."""
+        return rank in self._ranks and (
+            self._choice in ("all", "grouped") or (self._choice == "main" and rank == self._ranks[0])
+        )
+
+    def catch_up(self, events: Iterable[Shown], before: str) -> None:
+        """Show what is in the log already, below the line `before`."""
+        self.say(before)
+        for event in events:
+            self._take(event)
+        self._give(self._fold.take_all())
+
+    def _take(self, event: Shown) -> None:
         if isinstance(event, Displayed) and event.is_result:
             self._results.append(event)
         elif self._choice == "grouped":

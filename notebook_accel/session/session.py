@@ -101,6 +101,7 @@ class Session(Members):
     def _prepare(self, plan: opening.Plan) -> None:
         self._plan, self.config, self.notice = plan, plan.config, ""
         self.log = views.SharedLog()
+        self._between = views.Between(self.log)
         self.history: list[Record] = []
         self.handles: list[CellHandle] = []
         """What the ranks did when this session was attached to."""
@@ -116,9 +117,10 @@ class Session(Members):
         """
         session = cls.__new__(cls)
         log = views.SharedLog()
-        found = keeping.find(name, views.Between(log))
+        between = views.Between(log)
+        found = keeping.find(name, between)
         session._prepare(found.remembered["plan"])
-        session.log, session._memory = log, found.memory
+        session.log, session._between, session._memory = log, between, found.memory
         session._engine = Engine(
             found.pool, session.config.hang_report, found.memory, found.remembered.get("meetings", 0)
         )
@@ -152,7 +154,7 @@ class Session(Members):
         return self._memory.name
 
     def _open(self, means: opening.Means) -> Engine:
-        pool = opening.pool(self._plan, means, views.Between(self.log))
+        pool = opening.pool(self._plan, means, self._between)
         self.notice = means.notice
         """How the workers were started, where it is not as usual."""
         self._memory = keeping.memory_of(pool)
@@ -341,6 +343,7 @@ class Session(Members):
         if not wait:
             return self._in_background(running, seconds, output, record)
         view = self.view(output, running, wait=True)
+        self._between.tell(view)
         self._running.append(running)
         try:
             return self._complete(running, view, seconds, record)
@@ -351,6 +354,7 @@ class Session(Members):
         self, running: _Running, timeout: float | None, output: str | None, record: Record | None
     ) -> CellHandle:
         view = self.view(output, running, wait=False)
+        self._between.tell(view)
         self._running.append(running)
         complete = partial(self._complete, running, view, timeout, record)
         return CellHandle(running.title, running.pending, complete, running.over)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import traceback
+from collections import deque
 from collections.abc import Collection
 from typing import cast
 
@@ -14,10 +15,12 @@ from notebook_accel.display.background import BackgroundView
 from notebook_accel.display.cell import CellView
 from notebook_accel.display.log import RunLog
 from notebook_accel.pool import ranges
-from notebook_accel.pool.events import Output, Shown, View
+from notebook_accel.pool.events import Output, Partial, Shown, View
 from notebook_accel.session import raised
 from notebook_accel.session.folded import Folding
 
+_BETWEEN = "Since the last cell:"
+_MOST_BETWEEN = 200
 _CELL = re.compile(r'File "(<cell [^"]*>)"')
 
 
@@ -85,11 +88,28 @@ def end(view: View, title: str, seconds: float, error: BaseException | None) -> 
 
 
 class Between:
-    """Takes what ranks write while they run no cell: it goes to the log alone."""
+    """Takes what ranks write while they run no cell, from a thread say: it goes to the log, and the next cell shows it.
+
+    Of very much, the cell shows the last.
+    """
 
     def __init__(self, log: SharedLog) -> None:
         self._log = log
+        self._kept: deque[Shown] = deque(maxlen=_MOST_BETWEEN)
 
     def __call__(self, event: Shown) -> None:
         if isinstance(event, Output):
             self._log.write(event.rank, event.stream, event.text)
+        if not isinstance(event, Partial):
+            self._kept.append(event)
+
+    def tell(self, view: View) -> None:
+        """Show it in the cell of a view, as far as that shows its ranks."""
+        if not isinstance(view, Folding):
+            return
+        whole = len(self._kept) < _MOST_BETWEEN
+        kept = [self._kept.popleft() for _ in range(len(self._kept))]
+        found = [event for event in kept if view.shows(event.rank)]
+        self._kept.extendleft(event for event in reversed(kept) if not view.shows(event.rank))
+        if found:
+            view.catch_up(found, _BETWEEN if whole else f"{_BETWEEN} (the last of it; %accel logs has all)")

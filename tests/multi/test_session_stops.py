@@ -15,6 +15,24 @@ def test_stopped_and_closed(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     with Session(num_processes=2, cpu=True) as session:
         session.run("import time, torch, torch.distributed as dist\ndef everyone(): dist.all_reduce(torch.ones(1))")
 
+        session.run("import threading; thread = threading.Timer(0.1, print, ['from a thread', rank]); thread.start()")
+        time.sleep(0.5)
+        session.run("thread.join()", output="quiet")
+        session.pull("rank")
+        capsys.readouterr()
+        session.run("print('of the cell')", ranks=1)
+        assert capsys.readouterr().out.splitlines() == [
+            "Since the last cell:",
+            "[rank 1] from a thread 1",
+            "[rank 1] of the cell",
+        ]
+        session.run("print('of the cell')")
+        assert capsys.readouterr().out.splitlines() == [
+            "Since the last cell:",
+            "[rank 0] from a thread 0",
+            "[ranks 0, 1] of the cell",
+        ]
+
         long = session.run("time.sleep(60)", wait=False)
         session.interrupt()
         assert long.state == "stopped"
