@@ -33,7 +33,15 @@ def register(code: str, first_line: int = 1, count: int | None = None) -> Source
 
     `first_line` is the number of its first line, 2 below the line of a cell magic.
     """
-    return restore(Source(code, f"<cell {os.getpid()}-{next(_numbers)} of ranks>", first_line, count))
+    return restore(Source(code, _name(count), first_line, count))
+
+
+def _name(count: int | None) -> str:
+    """A file name of its own. IPython before 8 shows no other name: there it has the number, as cells have there."""
+    number = next(_numbers)
+    if count is not None and _shell() is not None and _shown_numbers() is None:
+        return f"<ipython-input-{count}-{os.getpid():06x}{number:06x}>"
+    return f"<cell {os.getpid()}-{number} of ranks>"
 
 
 def restore(source: Source) -> Source:
@@ -41,10 +49,15 @@ def restore(source: Source) -> Source:
     code, name, first_line, count = source.code, source.name, source.first_line, source.count
     lines = ["\n"] * (first_line - 1) + [f"{line}\n" for line in code.splitlines()]
     linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
-    numbers = getattr(getattr(_shell(), "compile", None), "_filename_map", None)
+    numbers = _shown_numbers()
     if count is not None and numbers is not None:
         numbers[name] = count
     return source
+
+
+def _shown_numbers() -> dict[str, int] | None:
+    """The numbers by which this process's shell shows cells, by their names for Python; None where it has none."""
+    return getattr(getattr(_shell(), "compile", None), "_filename_map", None)
 
 
 def _shell() -> object:

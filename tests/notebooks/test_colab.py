@@ -85,6 +85,8 @@ def test_a_session_by_magics(colab):
     assert ran.error == "ZeroDivisionError"
     assert "line 3" in plain(ran.traceback) or "----> 3" in plain(ran.traceback)
     assert "notebook_accel" not in plain(ran.traceback)
+    number = int(colab.run("get_ipython().execution_count").value) - 1
+    assert f"<ipython-input-{number}-" in plain(ran.traceback)  # as the cells of these versions are named
     found = colab.client.complete("%%ranks\nNet.lay", 15, reply=True, timeout=30)["content"]["matches"]
     assert found == ["Net.layer_one"]
     ran = colab.run("%accel status")
