@@ -201,9 +201,8 @@ class Saving:
                 )
             if self._project.total_limit is not None:
                 logger.warning_once(
-                    f"`total_limit={self._project.total_limit}` counts automatic checkpoints only, and save_state() was "
-                    "given a folder, which is kept. For the limit use ProjectConfiguration("
-                    "automatic_checkpoint_naming=True)."
+                    f"`total_limit={self._project.total_limit}` counts automatic checkpoints only; save_state() got a "
+                    "folder, which is kept. For the limit use ProjectConfiguration(automatic_checkpoint_naming=True)."
                 )
             path = Path(folder).expanduser()
             if path.exists() and not path.is_dir():

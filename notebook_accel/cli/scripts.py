@@ -84,9 +84,10 @@ def plan(
         environment.setdefault("OMP_NUM_THREADS", str(max(1, machine.cpus // here)))
     port = config.use_port if config.use_port is not None else DEFAULT_PORT
     endpoint = f"{config.main_process_ip}:{port}" if config.num_machines > 1 else None
+    notes = tuple(rules.without_effect(config))
     if endpoint is None and processes > 1:
         environment["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform == "linux" else "lo0"
-    return Plan(command, environment, config, processes, here, endpoint)
+    return Plan(command, environment, config, processes, here, endpoint, notes)
 
 
 def run(what: Plan, say: Callable[[str], None] = print, *, replace: bool = True) -> int:

@@ -65,6 +65,12 @@ _IN_FP8 = {
     "fp8_opt_level": "optimization_level",
 }
 
+_ONCE = {"fsdp_backward_prefetch": ("fsdp_backward_prefetch_policy",)}
+"""What older versions called an option in the file."""
+
+DROPPED = ("ipex_config", "mpirun_ccl", "use_xpu")
+"""Keys of older versions that no version reads any more."""
+
 SECRET = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
 """Names whose values are never shown."""
 
@@ -81,7 +87,7 @@ def spellings(name: str) -> tuple[str, ...]:
     """Every key by which a file may name an option inside its section, ours first."""
     section, key = place_in_file(name)
     short = name.removeprefix(_PREFIXES.get(section or "", "\0"))
-    return tuple(dict.fromkeys([key, name, short]))
+    return tuple(dict.fromkeys([key, name, short, *_ONCE.get(name, ())]))
 
 
 def keys_of(section: str | None) -> dict[str, str]:
@@ -153,10 +159,17 @@ def for_config(config: RunConfig, cpu: bool) -> dict[str, str]:
         found.update(_group(config, "fp8"))
     if any(OPTIONS[name].group == "parallelism" for name in config.named()):
         found.update({"ACCELERATE_USE_PARALLELISM_CONFIG": _TRUE, **_group(config, "parallelism")})
+    if _is_meant(config, "gradient_accumulation_steps"):
+        found[variable("gradient_accumulation_steps")] = str(config.gradient_accumulation_steps)
     announced = _USES.get(config.distributed_type or "")
     if announced is not None:
         found.update({announced[0]: _TRUE, **_group(config, announced[1])})
     return found
+
+
+def _is_meant(config: RunConfig, name: str) -> bool:
+    """Whether somebody set an option for this run: not a file, which keeps those of engines that it does not use."""
+    return getattr(config, name) is not None and config.source(name).kind not in ("default", "file")
 
 
 def _group(config: RunConfig, group: str) -> dict[str, str]:

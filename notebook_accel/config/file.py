@@ -67,6 +67,9 @@ def _converted(name: str, value: Any) -> Any:
 
 def _unknown(document: Document, section: str | None, key: str, value: Any, known: Mapping[str, str]) -> None:
     """Sections of other tools are left alone; everything else is a slip."""
+    if key in names.DROPPED:
+        where = (key,) if section is None else (section, key)
+        _fail(document, where, f"`{key}` is of an older version of Accelerate, and nothing reads it now: remove it")
     candidates = [*known, *(names.SECTIONS.values() if section is None else ())]
     close = difflib.get_close_matches(key, candidates, n=1, cutoff=_CLOSE)
     if isinstance(value, Mapping) and section is None and not close:

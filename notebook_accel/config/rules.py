@@ -250,6 +250,26 @@ def _largest_id(config: RunConfig) -> int:
     return max(map(int, found), default=-1)
 
 
+_ENGINES = {
+    "fsdp": ("FSDP", "--use_fsdp"),
+    "deepspeed": ("DEEPSPEED", "--use_deepspeed"),
+    "megatron": ("MEGATRON_LM", "--use_megatron_lm"),
+}
+_ALWAYS = ("gradient_accumulation_steps",)
+"""Of these groups, what counts without the engine, too."""
+
+
+def without_effect(config: RunConfig) -> list[str]:
+    """A sentence for each flag that this run does not heed, because it is for an engine that was not asked for."""
+    found = []
+    for name in config.named():
+        kind, flag = _ENGINES.get(OPTIONS[name].group, ("", ""))
+        asked = config.source(name).kind == "flag" and name not in _ALWAYS
+        if kind and asked and (config.distributed_type or "").upper() != kind:
+            found.append(f"{str(config.source(name)).removeprefix('the flag ')} has no effect without {flag}.")
+    return found
+
+
 def problems(config: RunConfig, machine: Machine, *, script: bool = False) -> list[tuple[Rule, str]]:
     """Every broken rule, with its text."""
     return [

@@ -74,6 +74,8 @@ def parse(text: str, path: Path | None = None) -> Document:
     try:
         _inspect(text, path)
         tree = _yaml().load(text)
+    except ConfigError:
+        raise
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         fail(path, mark.line + 1 if mark is not None else 1, _reason(error))

@@ -73,7 +73,7 @@ def test_registered_objects(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], 0.1, momentum=0.5)
     accelerator.prepare(optimizer).param_groups[0]["seen"] = defaultdict(int, {"once": 1})
     accelerator.save_state(tmp_path / "state")
-    assert "state of a SGD holds builtins.int, collections.defaultdict, which load_state() will only read with" in caplog.text
+    assert "state of a SGD holds builtins.int, collections.defaultdict, which load_state() will" in caplog.text
     with pytest.raises(CheckpointError, match=r"optimizer\.bin holds objects .*\(collections\.defaultdict\)"):
         accelerator.load_state(tmp_path / "state")
     accelerator.load_state(tmp_path / "state", allow_pickle=True)

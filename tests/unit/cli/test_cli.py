@@ -56,6 +56,17 @@ def test_dry_run_says_what_would_run(spelling):
     assert "ACCELERATE_MIXED_PRECISION=bf16" in text
 
 
+def test_flags_of_engines_that_are_not_used():
+    text = run("launch", "--cpu", "--gradient_accumulation_steps", "4", "--zero_stage", "2", "--dry_run", "train.py")
+    assert "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=4" in text
+    assert "--zero_stage has no effect without --use_deepspeed." in text
+    assert "--gradient_accumulation_steps has" not in text
+    Path("x.yaml").write_text("use_cpu: true\ndeepspeed_config:\n  gradient_accumulation_steps: 4\n  zero_stage: 2\n")
+    text = run("launch", "--config_file", "x.yaml", "--dry_run", "train.py")
+    assert "ACCUMULATION" not in text
+    assert "no effect" not in text
+
+
 def test_modules_programs_and_machines():
     assert "-m package.train x" in run("launch", "--cpu", "--dry_run", "-m", "package.train", "x")
     assert "\n  echo x" in run("launch", "--cpu", "--dry_run", "--no_python", "echo", "x")

@@ -146,6 +146,13 @@ def test_fp8_in_both_spellings(tmp_path):
     assert load.of_text(flags).model_dump() == config.model_dump()
 
 
+def test_keys_that_no_version_reads_any_more(tmp_path):
+    with pytest.raises(ConfigError, match=r"line 2: `ipex_config` is of an older version .*remove it\.$"):
+        load.read(write(tmp_path, "num_processes: 2\nipex_config:\n  ipex: true\n"))
+    old = "distributed_type: FSDP\nfsdp_config:\n  fsdp_backward_prefetch_policy: BACKWARD_PRE\n"
+    assert load.read(write(tmp_path, old)).fsdp_backward_prefetch == "BACKWARD_PRE"
+
+
 def test_old_keys(tmp_path):
     config = load.of_text("fp16: true\ndynamo_backend: INDUCTOR\nnum_processes: -1\n")
     assert (config.mixed_precision, config.dynamo_backend, config.num_processes) == ("fp16", "inductor", None)
@@ -245,6 +252,7 @@ def test_a_broken_or_hostile_file_gives_one_error_with_file_and_line(tmp_path, d
     assert time.monotonic() - began < 5
     assert re.search(rf"{re.escape(str(path))}, line {line}\b", str(caught.value)), str(caught.value)
     assert "\n" not in str(caught.value)
+    assert str(caught.value).count(str(path)) == 1
     assert len(str(caught.value)) < 2500
 
 
