@@ -14,11 +14,12 @@ from typing import Any
 
 from notebook_accel.config import environ
 from notebook_accel.errors import LaunchError
+from notebook_accel.pool import loggers
 from notebook_accel.pool.spec import Ambient
 
 
 def capture() -> Ambient:
-    """The environment, folder, import path, random states, default dtype and warning filters as they are now."""
+    """The environment, folder, import path, random states, default dtype, warning filters and loggers as they are."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     return Ambient(
         environment=environ.snapshot(),
@@ -29,6 +30,7 @@ def capture() -> Ambient:
         torch_rng=torch.get_rng_state().numpy().tobytes() if torch is not None else None,
         default_dtype=str(torch.get_default_dtype()).removeprefix("torch.") if torch is not None else None,
         warning_filters=_pack_filters(),
+        loggers=loggers.capture(),
     )
 
 
@@ -47,6 +49,7 @@ def apply(ambient: Ambient, extra: dict[str, str]) -> None:
     environ.replace({**ambient.environment, **extra})
     os.chdir(ambient.folder)
     sys.path[:] = ambient.sys_path
+    loggers.apply(ambient.loggers)
     random.setstate(ambient.python_rng)
     if ambient.numpy_rng is not None:
         import numpy

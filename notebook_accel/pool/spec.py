@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from notebook_accel.pool.loggers import Loggers
+
 
 @dataclass(frozen=True)
 class Ambient:
@@ -21,6 +23,7 @@ class Ambient:
     torch_rng: bytes | None = None
     default_dtype: str | None = None
     warning_filters: bytes = b""
+    loggers: Loggers = field(default_factory=Loggers)
 
 
 @dataclass(frozen=True)

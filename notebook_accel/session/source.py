@@ -41,7 +41,8 @@ def _name(count: int | None) -> str:
     number = next(_numbers)
     if count is not None and _shell() is not None and _shown_numbers() is None:
         return f"<ipython-input-{count}-{os.getpid():06x}{number:06x}>"
-    return f"<cell {os.getpid()}-{number} of ranks>"
+    which = f"In[{count}]" if count is not None else "of ranks"  # what ranks print themselves (warnings) has this name
+    return f"<cell {which}, {os.getpid()}-{number}>"
 
 
 def restore(source: Source) -> Source:

@@ -202,6 +202,28 @@ def test_seed_dtype_and_folder_of_the_notebook(shared, tmp_path):
     shared.run("torch.set_default_dtype(torch.float32)")
 
 
+def test_what_the_notebook_logs_the_ranks_log(shared):
+    shared.run(
+        """
+        import logging, sys
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s|%(message)s", force=True)
+        own = logging.getLogger("my.own")
+        own.setLevel(logging.DEBUG); own.propagate = False
+        own.addHandler(logging.StreamHandler(sys.stdout))
+        def work():
+            logging.info("to the root"); logging.debug("not this"); own.debug("of mine")
+            logging.basicConfig(level=logging.DEBUG)  # has been done
+        """
+    )
+    ran = shared.run("_ = notebook_launcher(work, num_processes=2)")
+    shared.run("logging.basicConfig(level=logging.WARNING, force=True)")
+    assert sorted(ran.stderr.splitlines()) == ["[rank 0] INFO|to the root", "[rank 1] INFO|to the root"]
+    assert sorted(line for line in ran.stdout.splitlines() if "mine" in line) == [
+        "[rank 0] of mine",
+        "[rank 1] of mine",
+    ]
+
+
 def test_an_edited_module_is_seen_by_the_next_launch(shared, tmp_path):
     (tmp_path / "helper_of_a_user.py").write_text("answer = 1\n")
     shared.run(

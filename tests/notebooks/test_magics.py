@@ -85,6 +85,8 @@ def test_an_error_is_the_ranks_own_and_the_session_goes_on(shared):
     assert text.rstrip().endswith("[rank 0 of 2]")
     assert "notebook_accel" not in text
     assert "run_cell_magic" not in text
+    ran = shared.run("%%ranks\nimport warnings; warnings.warn('careful')")
+    assert re.search(r"<cell In\[\d+\], [\d-]+>:2: UserWarning: careful", ran.stderr)
     ran = shared.run("%%ranks\n\nx = = 3", ok=False)
     assert ran.error == "SyntaxError"
     assert re.match(r"\s*Cell In\[\d+\], line 3\n", plain(ran.traceback))
