@@ -109,6 +109,10 @@ class PartialState(Ranks, metaclass=_Shared):
         else:
             torch.distributed.destroy_process_group(group)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Where it is read, it says where that process stands.
+        return _here, (type(self),)
+
     def __repr__(self) -> str:
         process = self._process
         return (
@@ -238,6 +242,9 @@ class GradientState(metaclass=_Shared):
         """Always True."""
         return True
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
+
     def __repr__(self) -> str:
         return (
             f"Sync Gradients: {self.sync_gradients}\nAt end of current dataloader: {self.end_of_dataloader}\n"
@@ -264,6 +271,15 @@ class GradientState(metaclass=_Shared):
     def _reset_state() -> None:
         """Forget the newest `Accelerator`."""
         building.forget(processes.current())
+
+
+def _here(kind: type[PartialState]) -> PartialState:
+    """The state that reading a file, or copying, gives; this process joins nobody for it."""
+    if issubclass(kind, AcceleratorState):
+        return kind(parts=building.newest(processes.current()))
+    state = object.__new__(kind)
+    state.process = processes.current()
+    return state
 
 
 def is_initialized() -> bool:

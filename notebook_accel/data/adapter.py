@@ -10,6 +10,9 @@ from torch.utils.data import DataLoader
 
 from notebook_accel.data.options import require_torchdata
 
+_ORDER = "_order"
+"""The key of it in a state."""
+
 
 class DataLoaderAdapter(DataLoader):
     """A `DataLoader` that is torchdata's `StatefulDataLoader` too, with `use_stateful_dataloader`."""
@@ -37,6 +40,14 @@ class DataLoaderAdapter(DataLoader):
         """How far it has read, for a loader that is stateful; None for others."""
         return None
 
+    def _order(self) -> Any:
+        """What the order of its samples follows from, where torchdata does not know; None where it does."""
+        return None
+
+    def _goes_on_in(self, order: Any) -> bool:
+        """Go on in an `_order`; False where that cannot be done."""
+        return False
+
 
 @functools.lru_cache
 def stateful(kind: type) -> type:
@@ -55,7 +66,14 @@ def stateful(kind: type) -> type:
 
         def state_dict(self) -> Any:
             """How far it is, for `load_state_dict` of a loader that is made alike."""
-            return super().state_dict() if self._state is None else self._state
+            state, order = super().state_dict() if self._state is None else self._state, self._order()
+            return state if order is None else {**state, _ORDER: order}
+
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+            """Be as far as `state_dict` said: its next pass is the rest of that one, in the same order."""
+            state = dict(state_dict)
+            if (order := state.pop(_ORDER, None)) is None or not self._goes_on_in(order):
+                super().load_state_dict(state)
 
     Stateful.__name__ = Stateful.__qualname__ = f"Stateful{kind.__name__}"
     return Stateful

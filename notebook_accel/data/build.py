@@ -87,14 +87,12 @@ def skip_first_batches(dataloader: DataLoader, num_batches: int = 0) -> DataLoad
     if isinstance(dataloader, (DataLoaderShard, DataLoaderDispatcher)):
         found: DataLoader = dataloader.without_first(num_batches)
         return found
-    kept, batched = _kept(dataloader), dataloader.batch_sampler is not None
+    kept, batches = _kept(dataloader), _batches(dataloader)
     if isinstance(dataloader.dataset, IterableDataset):
         settings: dict[str, Any] = {"batch_size": dataloader.batch_size, "drop_last": dataloader.drop_last}
         return SkipDataLoader(dataloader.dataset, num_batches, **settings, **kept)
-    if batched:
-        return DataLoader(
-            dataloader.dataset, batch_sampler=SkipBatchSampler(dataloader.batch_sampler, num_batches), **kept
-        )
+    if batches is not None:
+        return DataLoader(dataloader.dataset, batch_sampler=SkipBatchSampler(batches, num_batches), **kept)
     sampler = SkipBatchSampler(dataloader.sampler, num_batches)
     return DataLoader(dataloader.dataset, sampler=sampler, batch_size=None, **kept)
 
@@ -114,6 +112,14 @@ class _Plan:
 def _kept(loader: DataLoader) -> dict[str, Any]:
     known = inspect.signature(DataLoader.__init__).parameters
     return {name: getattr(loader, name) for name in KEPT if name in known and hasattr(loader, name)}
+
+
+def _batches(loader: DataLoader) -> Any:
+    """The sampler of whole batches; None without automatic batching. Loaders of others may have hidden theirs."""
+    found = getattr(loader, "batch_sampler", None)
+    if found is None and loader.batch_size is not None:
+        return BatchSampler(loader.sampler, loader.batch_size, loader.drop_last)
+    return found
 
 
 def _layers(loader: DataLoader) -> tuple[Any, ...]:
@@ -172,8 +178,9 @@ def _sizes(size: int | None, process: Process, options: LoaderOptions) -> dict[s
 
 
 def _mapped(loader: DataLoader, process: Process, options: LoaderOptions, dispatched: bool, own_part: bool) -> _Plan:
-    batched = loader.batch_sampler is not None
-    source: Any = loader.batch_sampler if batched else loader.sampler
+    batches = _batches(loader)
+    batched = batches is not None
+    source: Any = batches if batched else loader.sampler
     sampler = getattr(source, "sampler", source)
     if options.use_seedable_sampler and type(sampler) is RandomSampler:
         sampler = order.seedable(sampler, options.data_seed, process)
@@ -204,7 +211,7 @@ def _dispatched(loader: DataLoader, source: Any, process: Process, options: Load
     if options.split_batches:
         check_split(source, size, process.world_size)
     facts, drop_last = _sizes(size, process, options), bool(getattr(source, "drop_last", False))
-    if loader.batch_sampler is None:
+    if _batches(loader) is None:
         return _Plan(loader.dataset, {"sampler": source, "batch_size": None}, facts, drop_last=drop_last)
     facts["sampler"] = getattr(source, "sampler", None)
     return _Plan(loader.dataset, {"batch_sampler": source}, facts, drop_last=drop_last)

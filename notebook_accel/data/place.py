@@ -49,6 +49,8 @@ class Place:
     """Batches of the user's loader that have been dealt in the pass under way; None between two passes."""
     is_open: bool = False
     """Whether a loop was reading it; else the loop had been left early."""
+    at_end: bool = False
+    """Whether the batch in hand was its last."""
     beginning: Beginning | None = None
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset, SequentialSampler
 
 from notebook_accel.comm import header, tree
 from notebook_accel.comm import process as processes
@@ -92,10 +93,20 @@ class Prepared:
             reader = self._under_way.loader()
             found.batches = self._left_out_of_pass + self._under_way.given * self._width
             found.is_open = reader is not None and self._progress.is_reading(self._under_way)
+            found.at_end = self._under_way.at_end
             found.beginning = self._beginning
         elif self._pending is not None:
             found = self._pending  # loaded, and not read since
         return found.to_dict()
+
+    def _order(self) -> dict[str, Any] | None:
+        samples = places.sources(self).get("samples")
+        is_known = isinstance(self.dataset, IterableDataset) or type(samples) is SequentialSampler
+        return None if is_known else self.place()
+
+    def _goes_on_in(self, order: dict[str, Any]) -> bool:
+        self.resume_at(order)
+        return True
 
     _left_out_of_pass = 0
 
@@ -116,6 +127,8 @@ class Prepared:
         place = self._pending
         if place is not None and place.rounds == count:
             return self._from(place)
+        if not count and self._goes_on_with_next():
+            return self.skipping(0)
         made = self.skipping(count)
         made._begins_again = place if place is not None and place.is_open else None
         return made
@@ -155,7 +168,17 @@ class Prepared:
             return None
         if self.is_stateful:
             return self._from(self._pending)
+        if self._goes_on_with_next():
+            return None
         return self.without_first(0) if self._pending.is_open else None
+
+    def _goes_on_with_next(self) -> bool:
+        """Whether the loaded pass is through, for a loop that begins anew: the next one begins then."""
+        place = self._pending
+        if place is None or not (place.at_end and place.is_open):
+            return False
+        self.iteration, self._pending = place.iteration + 1, None
+        return True
 
     def _note_beginning(self, current: Pass) -> Beginning | None:
         """A pass begins; returns what it follows from if it has begun before, elsewhere."""

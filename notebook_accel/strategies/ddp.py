@@ -172,6 +172,9 @@ class DDP(Strategy):
                     f"`join_uneven_inputs` takes models that were prepared (and optimizers that shard); it got a "
                     f"{type(item).__name__}. Give it what prepare() has returned."
                 )
+        if not inner:  # an evaluation: nobody's gradients are waited for, and torch refuses an empty list
+            yield
+            return
         before = [item._join_config for item in inner]
         try:
             with Join(inner, enable=True, throw_on_early_termination=False):

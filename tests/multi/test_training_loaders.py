@@ -216,6 +216,9 @@ def test_training_on_different_numbers_of_batches() -> None:
                 lengths.append(len(batch))
                 seen += accelerator.gather_for_metrics(batch).tolist()
         assert [len(batch) for batch in loader] == [4, 4], "even_batches is as before"
+        with accelerator.join_uneven_inputs([], even_batches=False):  # an evaluation: nothing is trained
+            gathered = [accelerator.gather_for_metrics(batch).tolist() for batch in loader]
+        assert gathered == [list(range(8)), [8, 9]][: len(gathered)]
         weights = [parameter.item() for parameter in model.parameters()]
         plain = configured(even_batches=False)
         again = plain.prepare(DataLoader(Mapped(10, int), 4))

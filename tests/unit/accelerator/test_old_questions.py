@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import pickle
 from collections.abc import Iterator
 
 import pytest
@@ -59,6 +61,20 @@ def test_shared_state_is_empty_until_it_is_set_up(kind: type) -> None:
             accelerator.backward(torch.ones(()))
         assert not is_initialized()
         assert kind._shared_state == {}
+
+
+def test_states_travel_as_questions() -> None:
+    """Settings that hold one are saved with torch.save, by trainers."""
+    accelerator = Accelerator(mixed_precision="bf16")
+    for state in (PartialState(), accelerator.state, accelerator.gradient_state):
+        for again in (pickle.loads(pickle.dumps({"state": state}))["state"], copy.deepcopy(state)):
+            assert type(again) is type(state)
+            assert repr(again) == repr(state)
+    assert copy.deepcopy(accelerator.state).mixed_precision == "bf16"
+    data = pickle.dumps((accelerator.state, PartialState()))
+    PartialState._reset_state()
+    partial = pickle.loads(data)[1]
+    assert (partial.num_processes, partial.device) == (1, torch.device("cpu"))
 
 
 def test_a_loop_that_counts_its_micro_steps_itself() -> None:

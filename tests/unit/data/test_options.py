@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from notebook_accel.comm import collectives
 from notebook_accel.comm.process import Process
-from notebook_accel.data.build import prepare_data_loader
+from notebook_accel.data.build import prepare_data_loader, skip_first_batches
 from notebook_accel.data.dispatcher import DataLoaderDispatcher
 from notebook_accel.data.loader import DataLoaderShard
 from notebook_accel.data.options import DataLoaderConfiguration, LoaderOptions
@@ -66,6 +66,68 @@ def test_going_on_from_where_it_was(how: str, monkeypatch: pytest.MonkeyPatch) -
         again.load_state_dict(state)
         assert [(batch.tolist(), progress.at_end, progress.remainder) for batch in again] == whole[stop:]
         del iterator
+
+
+@pytest.mark.parametrize("dispatched", [False, True])
+def test_going_on_in_the_same_order(dispatched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B35: the second pass over shuffled data, left after 3 of 6 rounds, and once more after the next."""
+    pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
+    monkeypatch.setattr(collectives, "hand_out", lambda parts, *args, **kwargs: parts[0])
+    options = LoaderOptions(rng_types=(), use_stateful_dataloader=True, dispatch_batches=dispatched)
+
+    def make(seed: int) -> Any:
+        torch.manual_seed(seed)
+        loader: Any = DataLoader(Mapped(24, int), 2, shuffle=True)
+        return prepare_data_loader(loader, Process(world_size=2), options=options)
+
+    loader = make(1)
+    list(loader)
+    iterator = iter(loader)
+    first = [next(iterator).tolist() for _ in range(3)]
+    state = loader.state_dict()
+    rest = [batch.tolist() for batch in iterator]
+    assert len(first) == len(rest) == 3
+    again = make(2)
+    again.load_state_dict(state)
+    iterator = iter(again)
+    assert next(iterator).tolist() == rest[0]
+    state = again.state_dict()
+    assert [batch.tolist() for batch in iterator] == rest[1:]
+    once_more = make(3)
+    once_more.load_state_dict(state)
+    assert [batch.tolist() for batch in once_more] == rest[1:]
+    assert len(list(once_more)) == 6
+
+
+def test_a_loader_that_has_hidden_its_batch_sampler() -> None:
+    loader: Any = DataLoader(Mapped(5, int), 2)
+    del loader.batch_sampler
+    made = prepare_data_loader(loader, Process(rank=1, world_size=2), options=LoaderOptions(rng_types=()))
+    assert [batch.tolist() for batch in made] == [[2, 3], [1, 2]]
+    assert [batch.tolist() for batch in skip_first_batches(loader, 2)] == [[4]]
+
+
+def test_a_pass_that_was_through_is_not_begun_again() -> None:
+    """Saved with the last batch in hand, and resumed in a loop over the next epoch."""
+    states: list[Any] = []
+
+    def passes(generator: torch.Generator, count: int, found: Any = None, skip: bool = False) -> list[Any]:
+        loader: Any = prepare_data_loader(DataLoader(Mapped(6, int), 2, shuffle=True, generator=generator), Process())
+        if found is not None:
+            loader.resume_at(found)
+        seen = []
+        for number in range(count):
+            batches = loader.without_first(0) if skip and not number else loader
+            seen.append([])
+            for batch in batches:
+                seen[-1].append(batch.tolist())
+                if batches.end_of_dataloader:
+                    states.append(loader.place())
+        return seen
+
+    whole = passes(torch.Generator().manual_seed(1), 3)
+    for skip in (False, True):
+        assert passes(torch.Generator().manual_seed(2), 2, states[0], skip) == whole[1:]
 
 
 def test_facts_of_every_loader() -> None:
