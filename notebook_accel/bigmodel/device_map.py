@@ -92,7 +92,9 @@ def require_devices(model: torch.nn.Module, device_map: Mapping[str, Device]) ->
 def _cuda_number(device: str | torch.device) -> int | None:
     if str(device) == "disk":
         return None
-    found = torch.device(int(device) if isinstance(device, str) and device.isdigit() else device)
+    if str(device).isdigit():
+        return int(str(device))
+    found = torch.device(device)
     return (found.index or 0) if found.type == "cuda" else None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from notebook_accel.bigmodel.device_map import check_device_map, require_devices
-from notebook_accel.bigmodel.hooks import add_hook_to_module
+from notebook_accel.bigmodel.hooks import add_hook_to_module, remove_hook_from_submodules
 from notebook_accel.bigmodel.limits import CPU, DISK, get_max_memory
 from notebook_accel.bigmodel.load import Loading, Location, load_checkpoint_in_model
 from notebook_accel.bigmodel.mapped import data_limit
@@ -18,6 +18,7 @@ from notebook_accel.bigmodel.plan import get_balanced_memory, infer_auto_device_
 from notebook_accel.bigmodel.sizes import Device, as_dtype
 from notebook_accel.bigmodel.spread import Spread
 from notebook_accel.bigmodel.swap import CpuOffload, UserCpuOffloadHook
+from notebook_accel.bigmodel.tensors import has_offloaded_params
 from notebook_accel.bigmodel.weights import Weights
 from notebook_accel.errors import ConfigError
 
@@ -104,7 +105,7 @@ def plan(
 
 def dispatch_model(
     model: torch.nn.Module,
-    device_map: Mapping[str, Device],
+    device_map: str | Mapping[str, Device],
     main_device: Device | None = None,
     state_dict: Mapping[str, torch.Tensor] | None = None,
     offload_dir: Location | None = None,
@@ -114,13 +115,17 @@ def dispatch_model(
     preload_module_classes: list[str] | None = None,
     force_hooks: bool = False,
 ) -> torch.nn.Module:
-    """`model`, spread over the devices of `device_map`, ready to run.
+    """`model`, spread over the devices of `device_map` (or "auto" and so on), ready to run.
 
-    Modules on the CPU or the disk run on `main_device` (by default the first accelerator of the map, else the CPU).
-    Weights for the disk that are in memory now are written to `offload_dir`, those on the meta device are taken from
-    there, and those of a checkpoint that was loaded with this map stay where they are. `state_dict` has weights of
-    offloaded modules; `offload_index` says where such are (see `OffloadedWeightsLoader`).
+    One that is spread already is brought together first. Modules on the CPU or the disk run on `main_device` (by
+    default the first accelerator of the map, else the CPU). Weights for the disk that are in memory now are written
+    to `offload_dir`, those on the meta device are taken from there, and those of a checkpoint that was loaded with
+    this map stay where they are. `state_dict` has weights of offloaded modules; `offload_index` says where such are
+    (see `OffloadedWeightsLoader`).
     """
+    _bring_together(model)
+    if isinstance(device_map, str):
+        device_map = plan(model, device_map, offload_buffers=offload_buffers)
     check_device_map(model, device_map)
     require_devices(model, device_map)
     spread = Spread(model, device_map, main_device, offload_buffers, skip_keys, preload_module_classes, force_hooks)
@@ -138,6 +143,7 @@ def cpu_offload(
 
     Its values are those of `state_dict`, if given.
     """
+    _bring_together(model)
     device = _running_on(model) if execution_device is None else execution_device
     spread = Spread(model, {"": CPU}, device, offload_buffers, None, preload_module_classes, False)
     return spread.run(state_dict or {})
@@ -154,6 +160,7 @@ def disk_offload(
 
     They run on `execution_device`, by default where they are now.
     """
+    _bring_together(model)
     device = _running_on(model) if execution_device is None else execution_device
     spread = Spread(model, {"": DISK}, device, offload_buffers, None, preload_module_classes, False)
     return spread.run(_known(model, None, offload_dir, None), folder=offload_dir)
@@ -171,6 +178,12 @@ def cpu_offload_with_hook(
     hook = CpuOffload(execution_device, prev_module_hook)
     add_hook_to_module(model, hook, append=True)
     return model, UserCpuOffloadHook(model, hook)
+
+
+def _bring_together(model: torch.nn.Module) -> None:
+    """End what an earlier dispatch has done: weights on disk stay in their files, and are the model's own again."""
+    if any(has_offloaded_params(part) for part in model.modules()):
+        remove_hook_from_submodules(model)
 
 
 def _running_on(model: torch.nn.Module) -> torch.device:

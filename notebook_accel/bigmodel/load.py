@@ -145,6 +145,7 @@ class Loading:
         self._buffers = {name: held for name, held in buffers.items() if name not in transient}
         self._expected: dict[str, torch.Tensor] = dict(self.model.named_parameters(remove_duplicate=False))
         self._expected.update(self._buffers)
+        self.weights.without_wrappers(self._expected)
         ties = find_tied_parameters(self.model)
         if self.device_map is not None:
             check_tied_parameters_on_same_device(ties, self.device_map)

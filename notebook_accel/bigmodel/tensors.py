@@ -103,7 +103,13 @@ def _check_shape(name: str, old: torch.Tensor, value: torch.Tensor) -> None:
 
 def has_offloaded_params(module: torch.nn.Module) -> bool:
     """Whether a module's weights come only while it runs."""
-    return bool(getattr(getattr(module, "_hf_hook", None), "offload", False))
+    return _offloading(module) is not None
+
+
+def _offloading(module: torch.nn.Module) -> Any:
+    """The hook that brings a module's weights, if there is one; it may be among several."""
+    hook = getattr(module, "_hf_hook", None)
+    return next((item for item in (hook, *getattr(hook, "hooks", ())) if getattr(item, "offload", False)), None)
 
 
 @contextlib.contextmanager
@@ -112,8 +118,7 @@ def align_module_device(module: torch.nn.Module, execution_device: Device | None
 
     None leaves them where they run. What is changed in the block is kept for weights that are not offloaded.
     """
-    if has_offloaded_params(module):
-        hook: Any = module._hf_hook
+    if (hook := _offloading(module)) is not None:
         before = hook.execution_device
         hook.execution_device = before if execution_device is None else as_device(execution_device)
         hook.bring(module)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from notebook_accel.bigmodel.ties import place_of
 from notebook_accel.checkpoint.files import read_object, weight_files
 from notebook_accel.errors import CheckpointError
 
+_WRAPPER = re.compile(r"^module\.|(?<![^.])_orig_mod\.")
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -25,6 +28,8 @@ class Entry:
     file: Path
     dtype: torch.dtype
     shape: torch.Size
+    name: str
+    """What the file calls it."""
 
     @property
     def size(self) -> int:
@@ -53,17 +58,28 @@ class Weights(Mapping[str, torch.Tensor]):
             known = self._maps[file] = SafetensorsMap(file)
             names = listed if listed is not None else list(known.header)
             _require(file, names, known.header)
-            self.entries.update({name: Entry(file, known.dtype(name), known.shape(name)) for name in names})
+            self.entries.update({name: Entry(file, known.dtype(name), known.shape(name), name) for name in names})
         else:
             tensors = self._torch_file(file)
             names = listed if listed is not None else list(tensors)
             _require(file, names, tensors)
-            self.entries.update({name: Entry(file, tensors[name].dtype, tensors[name].shape) for name in names})
+            self.entries.update({name: Entry(file, tensors[name].dtype, tensors[name].shape, name) for name in names})
             self.close(file)
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        file = self.entries[name].file
-        return self._maps[file].tensor(name) if file in self._maps else self._torch_file(file)[name]
+        entry = self.entries[name]
+        file = entry.file
+        return self._maps[file].tensor(entry.name) if file in self._maps else self._torch_file(file)[entry.name]
+
+    def without_wrappers(self, wanted: Container[str]) -> None:
+        """Where none is `wanted` by its own name, call weights as they are called in a model without wrappers.
+
+        What was saved of a model in DDP or torch.compile has `module.` and `_orig_mod.` in its names.
+        """
+        if not any(name in wanted for name in self.entries):
+            plain = {_WRAPPER.sub("", _WRAPPER.sub("", name)): entry for name, entry in self.entries.items()}
+            if any(name in wanted for name in plain):
+                self.entries = plain
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.entries)
@@ -91,6 +107,11 @@ class Weights(Mapping[str, torch.Tensor]):
             if not isinstance(found, Mapping):
                 raise CheckpointError(f"{file} holds a {type(found).__name__}, and no weights by name.")
             self._read[file] = {name: item for name, item in found.items() if isinstance(item, torch.Tensor)}
+            if not self._read[file] and (inside := _with_tensors(found)):
+                raise CheckpointError(
+                    f"{file} holds more than weights: they are in its part {inside!r}. Save that by itself: "
+                    f"torch.save(torch.load(file)[{inside!r}], ...)."
+                )
         return self._read[file]
 
 
@@ -104,6 +125,12 @@ def _read_torch(file: Path) -> tuple[Any, bool]:
             if not isinstance(error.__cause__, RuntimeError):
                 raise
     return read_object(file), False
+
+
+def _with_tensors(found: Mapping[Any, Any]) -> str:
+    """The name of the first part that holds tensors by name, or nothing."""
+    parts = ((str(name), part) for name, part in found.items() if isinstance(part, Mapping))
+    return next((name for name, part in parts if any(isinstance(item, torch.Tensor) for item in part.values())), "")
 
 
 def _require(file: Path, listed: list[str], found: Mapping[str, object]) -> None:

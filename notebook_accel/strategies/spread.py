@@ -51,7 +51,8 @@ def _places(model: torch.nn.Module) -> list[Any]:
 
 
 def _is_offloaded(module: torch.nn.Module) -> bool:
-    return bool(getattr(getattr(module, "_hf_hook", None), "offload", False))
+    hook = getattr(module, "_hf_hook", None)
+    return any(getattr(item, "offload", False) for item in (hook, *getattr(hook, "hooks", ())))
 
 
 def _is(place: Any, device: torch.device) -> bool:

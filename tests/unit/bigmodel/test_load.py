@@ -321,6 +321,8 @@ def test_maps_that_cannot_be_are_refused(tmp_path: Path) -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="on GPU 3; this machine has 0"):
             load_checkpoint_and_dispatch(empty(), path, {"": 3})
+        with pytest.raises(ConfigError, match="on GPU 0; this machine has 0"):
+            dispatch_model(plain(), {"": "0"})
 
 
 def test_an_entry_of_a_map_for_nothing_is_named_and_has_no_effect(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ import torch
 from torch import nn
 
 from notebook_accel.accelerator import Accelerator
-from notebook_accel.bigmodel.dispatch import dispatch_model, load_checkpoint_and_dispatch
+from notebook_accel.bigmodel.dispatch import disk_offload, dispatch_model, load_checkpoint_and_dispatch
 from notebook_accel.bigmodel.hooks import remove_hook_from_submodules
 from notebook_accel.bigmodel.load import load_checkpoint_in_model
+from notebook_accel.bigmodel.tensors import align_module_device, has_offloaded_params
 from notebook_accel.comm.process import Process
-from notebook_accel.errors import ConfigError
+from notebook_accel.errors import CheckpointError, ConfigError
 from notebook_accel.strategies.ddp import DDP
 from notebook_accel.strategies.spread import require_one_place
 from tests.unit.bigmodel.tiny import empty, output, plain, save
@@ -87,6 +88,19 @@ def test_weights_that_are_used_without_their_module_are_the_real_ones(tmp_path: 
         assert torch.equal(model.inner.weight, plain_one.inner.weight)
 
 
+def test_a_spread_model_can_be_spread_again(tmp_path: Path) -> None:
+    model = plain(tied=False)
+    for number, device_map in enumerate([{"": "cpu", "blocks": "disk"}, {"": "disk", "blocks": "cpu"}, "auto"]):
+        model = dispatch_model(model, device_map, "cpu", offload_dir=tmp_path / str(number), force_hooks=True)
+        assert torch.equal(output(model), output(plain(tied=False)))
+    assert torch.equal(output(disk_offload(model, tmp_path / "all")), output(plain(tied=False)))
+    single = dispatch_model(nn.Linear(2, 2), {"": "disk"}, offload_dir=tmp_path / "one", force_hooks=True)
+    assert has_offloaded_params(single)
+    with align_module_device(single, "cpu"):
+        assert single.weight.device.type == "cpu"
+    assert Accelerator(cpu=True).prepare(single)(torch.ones(1, 2)).shape == (1, 2)
+
+
 def test_ranks_do_not_train_copies_of_a_spread_model(tmp_path: Path) -> None:
     checkpoint = save(plain(), tmp_path)
     for device_map, where in (({"": "disk"}, "disk"), ({"": "cpu", "blocks": "disk"}, "cpu, disk")):
@@ -116,3 +130,10 @@ def test_a_compiled_model_is_loaded_by_the_names_of_the_plain_one(tmp_path: Path
             parameter.zero_()
     load_checkpoint_in_model(compiled, save(plain(tied=False), tmp_path), strict=True)
     assert torch.equal(output(compiled), output(plain(tied=False)))
+    torch.save({f"module.{name}": value for name, value in compiled.state_dict().items()}, tmp_path / "wrapped.bin")
+    for device_map in ({"": "cpu"}, {"": "disk"}):
+        found = load_checkpoint_and_dispatch(empty(tied=False), tmp_path / "wrapped.bin", device_map, strict=True)
+        assert torch.equal(output(found), output(plain(tied=False)))
+    torch.save({"epoch": 3, "state_dict": plain().state_dict()}, tmp_path / "training.bin")
+    with pytest.raises(CheckpointError, match=r"more than weights: they are in its part 'state_dict'"):
+        load_checkpoint_in_model(plain(), tmp_path / "training.bin")
