@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy
 import torch
 
 from notebook_accel.comm import collectives, tree
@@ -16,10 +17,12 @@ from notebook_accel.data.progress import Progress
 def gather_for_metrics(data: Any, process: Process, progress: Progress, use_gather_object: bool = False) -> Any:
     """`data` of all ranks, in the order of the samples, each sample once.
 
-    Tensors are concatenated along their first dimension. Anything else is gathered as objects: lists with
-    one entry for each sample are joined; in dicts and tuples of such lists (and of tensors) each is.
+    Tensors, and arrays, are concatenated along their first dimension. Anything else is gathered as objects: lists
+    with one entry for each sample are joined; in dicts and tuples of such lists (and of tensors) each is.
     """
     note = progress.active.note if progress.active is not None else None
+    if isinstance(data, numpy.ndarray) and data.ndim:
+        return _columns(data, process, note)
     if use_gather_object:
         return _objects(data, process, note)
     if not all(isinstance(leaf, torch.Tensor) for leaf in tree.leaves(data)):
@@ -56,6 +59,8 @@ def _joined(found: list[Any]) -> Any:
     first = found[0]
     if isinstance(first, torch.Tensor):
         return torch.cat([part if part.ndim else part[None] for part in found])
+    if isinstance(first, numpy.ndarray):
+        return numpy.concatenate(found)
     if isinstance(first, list) and not any(isinstance(leaf, torch.Tensor) for leaf in first):
         return [entry for part in found for entry in part]
     children = iter(zip(*[_parts(part) for part in found]))
@@ -86,6 +91,8 @@ def _join_columns(found: list[Any]) -> Any:
     first = found[0]
     if isinstance(first, torch.Tensor):
         return torch.cat([part if part.ndim else part[None] for part in found])
+    if isinstance(first, numpy.ndarray):
+        return numpy.concatenate(found)
     if _is_column(first):
         return type(first)(entry for part in found for entry in part)
     children = iter(zip(*[_parts(part) for part in found]))
@@ -99,7 +106,9 @@ def _map_columns(function: Callable[[Any], Any], data: Any) -> Any:
 
 
 def _is_column(data: Any) -> bool:
-    """Whether `data` is a list or tuple of plain values, one for each sample."""
+    """Whether `data` is a list or tuple of plain values, or an array, with one entry for each sample."""
+    if isinstance(data, numpy.ndarray):
+        return bool(data.ndim)
     if not isinstance(data, (list, tuple)) or hasattr(data, "_fields"):
         return False
     return all(isinstance(item, (str, bytes, int, float)) or item is None for item in data)
@@ -120,7 +129,11 @@ def _parts_or_none(data: Any) -> list[Any] | None:
 
 def _own(data: Any, process: Process, note: Note | None) -> Any:
     """This rank's samples without the repeated ones, where `data` has one entry for each sample."""
-    if note is None or not isinstance(data, (list, tuple, torch.Tensor)) or (note.real and not note.held):
+    if (
+        note is None
+        or not isinstance(data, (list, tuple, torch.Tensor, numpy.ndarray))
+        or (note.real and not note.held)
+    ):
         return data
     if note.real is None:
         return data[:0] if process.rank >= (note.real_batches or 0) else data

@@ -192,11 +192,20 @@ def configure(process: Process, *, mixed_precision: Any = None, cpu: bool = Fals
     return resolve(call, process.config, called="Accelerator(...)")
 
 
+_LOADING = ". Write Accelerator(dataloader_config=DataLoaderConfiguration({}=...))"
+_MOVED = {
+    **{name: _LOADING.format(name) for name in ("dispatch_batches", "even_batches", "use_seedable_sampler")},
+    "logging_dir": ". Write Accelerator(project_dir=...), or project_config=ProjectConfiguration(logging_dir=...)",
+}
+"""Arguments that the peer has moved elsewhere."""
+
+
 def old_spelling(mixed_precision: Any, old: dict[str, Any]) -> Any:
     """The precision, where `fp16=True` may be the old way to ask for it. Raises `TypeError` for other names."""
-    unknown = [name for name in old if name != "fp16"]
-    if unknown:
-        raise TypeError(f"Accelerator() got an unexpected keyword argument {unknown[0]!r}")
+    for name in old:
+        if name != "fp16":
+            hint = _MOVED.get(name, "")
+            raise TypeError(f"Accelerator() got an unexpected keyword argument {name!r}{hint}")
     if not old.get("fp16"):
         return mixed_precision
     if mixed_precision not in (None, "fp16"):

@@ -37,13 +37,14 @@ class TensorBoardTracker(ServiceTracker):
         self.writer.flush()
 
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        for name, value in values.items():
-            if isinstance(value, str):
-                self.writer.add_text(name, value, global_step=step, **kwargs)
-            elif isinstance(value, dict):
+        for name, given in values.items():
+            value = as_number(given)
+            if isinstance(value, dict):
                 self.writer.add_scalars(name, value, global_step=step, **kwargs)
-            else:
-                self.writer.add_scalar(name, as_number(value), global_step=step, **kwargs)
+            elif isinstance(value, (bool, int, float)):
+                self.writer.add_scalar(name, value, global_step=step, **kwargs)
+            else:  # None, a list, a tensor of several numbers: no curve, and no reason to end a training
+                self.writer.add_text(name, str(value), global_step=step, **kwargs)
         self.writer.flush()
 
     def log_images(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:

@@ -61,14 +61,18 @@ def test_plain_gather_counts_the_repeats_too() -> None:
 def test_objects_are_gathered_once_and_in_order() -> None:
     """B06."""
 
-    def run() -> list[str]:
+    def run() -> Any:
         accelerator = Accelerator()
         loader = accelerator.prepare(DataLoader(numbers(9), 5))
-        return [
-            name for batch in loader for name in accelerator.gather_for_metrics([f"item {n}" for n in batch.tolist()])
-        ]
+        names, arrays = [], []
+        for batch in loader:
+            names += accelerator.gather_for_metrics([f"item {n}" for n in batch.tolist()])
+            for use_object in (False, True):
+                arrays += accelerator.gather_for_metrics(batch.numpy(), use_gather_object=use_object).tolist()
+            arrays += accelerator.gather_for_metrics({"a": batch.numpy(), "b": batch})["a"].tolist()
+        return names, arrays
 
-    assert list(debug_launcher(run)) == [[f"item {n}" for n in range(9)]] * 2
+    assert list(debug_launcher(run)) == [([f"item {n}" for n in range(9)], [*range(9)] * 3)] * 2
 
 
 def test_nested_batches_keep_their_structure() -> None:

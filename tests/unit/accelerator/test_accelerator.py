@@ -201,6 +201,10 @@ def test_unknown_names_and_values() -> None:
         _ = Accelerator().no_such_name
     with pytest.raises(ConfigError, match="fp7"):
         Accelerator(mixed_precision="fp7")
+    with pytest.raises(TypeError, match=r"argument 'even_batches'. Write .*DataLoaderConfiguration\(even_batches"):
+        Accelerator(even_batches=False)
+    with pytest.raises(TypeError, match=r"argument 'logging_dir'. Write Accelerator\(project_dir="):
+        Accelerator(logging_dir="runs")
     with pytest.raises(TypeError, match="unexpected keyword argument 'fp17'"):
         Accelerator(fp17=True)
     with pytest.raises(ConfigError, match="AutocastKwargs"), Accelerator().autocast(object()):

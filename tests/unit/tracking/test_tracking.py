@@ -159,8 +159,10 @@ def test_tensorboard(tmp_path: Path) -> None:
     accelerator = Accelerator(log_with="tensorboard", project_dir=tmp_path)
     accelerator.init_trackers("run", {"rate": 0.1, "kinds": [1, 2]})
     accelerator.log({"loss": torch.tensor([0.5]), "word": "a", "both": {"x": 1.0, "y": 2.0}}, step=1)
+    accelerator.log({"nothing": None, "several": [1, 2]}, step=2)
     accelerator.get_tracker("tensorboard").log_images({"picture": numpy.zeros((1, 3, 4, 4))}, step=1)
     accelerator.end_training()
     found = EventAccumulator(str(next((tmp_path / "run").glob("events.out.tfevents*")))).Reload()
     assert [(event.step, event.value) for event in found.Scalars("loss")] == [(1, 0.5)]
     assert found.Tags()["images"] == ["picture"]
+    assert {"nothing/text_summary", "several/text_summary"} <= set(found.Tags()["tensors"])
