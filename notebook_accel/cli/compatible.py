@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +29,10 @@ def launch_command_parser(subparsers: Any = None) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser("notebook-accel launch", description=about, allow_abbrev=False)
     for flag in FLAGS.values():
         names = [*flag.spellings, *(text.replace("_", "-") for text in flag.spellings if "_" in text)]
-        how: dict[str, Any] = {"action": argparse.BooleanOptionalAction} if flag.switch else {}
+        # What is no number, and should be one, stays text here: launch_command says so, with the flag's name.
+        how: dict[str, Any] = {"type": functools.partial(from_text, flag.option.kind)}
+        if flag.switch:
+            how = {"action": argparse.BooleanOptionalAction}
         if flag.repeated:
             how = {"action": "append"}
         parser.add_argument(*names, dest=flag.name, default=None, help=flag.option.help, **how)

@@ -125,8 +125,8 @@ def _elastic(what: Plan, say: Callable[[str], None]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
-    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)  # we say it ourselves, in one line
     with (
+        _silenced("torch.distributed"),  # we say it ourselves, in one line
         tempfile.TemporaryDirectory(prefix="notebook-accel-") as folder,
         environ.patched(what.environment),
         _alarm(what.config.timeout) as rang,
@@ -146,6 +146,18 @@ def _elastic(what: Plan, say: Callable[[str], None]) -> int:
                 return TIMED_OUT
             return 128 + int(error.sigval)
     return 0
+
+
+@contextmanager
+def _silenced(name: str) -> Iterator[None]:
+    """A logger says nothing in this block."""
+    chosen = logging.getLogger(name)
+    before = chosen.level
+    chosen.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        chosen.setLevel(before)
 
 
 def _settings(what: Plan, folder: str, say: Callable[[str], None]) -> Any:

@@ -218,7 +218,7 @@ def test_the_parser_that_other_projects_import(home):
     from notebook_accel.commands.launch import launch_command_parser
 
     parsed = launch_command_parser().parse_args(["--num-processes", "2", "--cpu", "train.py", "--x", "1"])
-    assert (parsed.num_processes, parsed.cpu, parsed.training_script_args) == ("2", True, ["--x", "1"])
+    assert (parsed.num_processes, parsed.cpu, parsed.training_script_args) == (2, True, ["--x", "1"])
     assert options.parse(["--num-processes", "2", "--no_cpu"]).named() == {"num_processes": 2, "cpu": False}
 
 
@@ -227,7 +227,7 @@ def test_a_launch_from_code_returns_and_takes_changed_arguments(home, capfd):
 
     (home / "train.py").write_text("import os, sys; print('pid', os.getppid()); sys.exit(int(sys.argv[1]))")
     arguments = launch_command_parser().parse_args(["--cpu", "--main_process_port", "1", "train.py", "0"])
-    assert arguments.main_process_port == "1"
+    assert arguments.main_process_port == 1
     arguments.main_process_port, arguments.quiet = 70_000, True
     with pytest.raises(ConfigError, match=r"use_port.*70000"):
         launch_command(arguments)
