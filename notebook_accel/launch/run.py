@@ -96,10 +96,9 @@ class Run:
         __tracebackhide__ = True
         ok = False
         try:
-            if self.stop_asked:  # before there was a pool to tell
-                pool.stop()
             config = self.job.config
-            results = pool.run(self.packed, view, timeout=config.timeout, hang_report=config.hang_report)
+            limits = {"timeout": config.timeout, "hang_report": config.hang_report}
+            results = pool.run(self.packed, view, **limits, stop_asked=lambda: self.stop_asked)
             ok = True
         finally:
             pool.close(ok=ok, view=view)

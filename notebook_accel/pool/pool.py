@@ -91,11 +91,18 @@ class WorkerPool:
         self.close(ok=error is None)
 
     def run(
-        self, packed: Packed, view: View, *, timeout: float | None = None, hang_report: float | None = None
+        self,
+        packed: Packed,
+        view: View,
+        *,
+        timeout: float | None = None,
+        hang_report: float | None = None,
+        stop_asked: Callable[[], bool] = lambda: False,
     ) -> RankResults:
         """The results of a call on all ranks; what they write goes to `view` as it comes.
 
-        When nothing has moved for `hang_report` seconds, the view is told which rank waits for which. Raises
+        When nothing has moved for `hang_report` seconds, the view is told which rank waits for which. `stop_asked`
+        says whether somebody wanted it to stop before there was a call that `stop` could interrupt. Raises
         the exception of the first rank that failed, `RankDied` when one ended without an answer,
         `RankTimeout` after `timeout` seconds, and `KeyboardInterrupt` when interrupted. After any of these
         the caller should `close(ok=False)`: ranks may be in the middle of something.
@@ -103,6 +110,8 @@ class WorkerPool:
         __tracebackhide__ = True
         with interrupts.held(), interrupts.told(self.stop):
             pending = self.submit(packed)
+            if stop_asked():
+                pending.stop()
             try:
                 self.wait(pending, view, timeout, hang_report)
             except KeyboardInterrupt:

@@ -5,6 +5,7 @@ Each takes a value and returns what `__reduce__` would, or None when the value i
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import io
 import pickle
@@ -15,11 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 Reduced = tuple[Any, ...]
+_OF_PICKLE = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__getnewargs_ex__", "__getnewargs__")
+_MADE_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not one of the interpreter's own, which keep more than a `__dict__`
 
 
 def of_call(value: Any) -> Reduced | None:
     """Values of a call, that is of the notebook, on their way to a worker."""
-    for reducer in (_cached_function, _cached_property, _single_dispatch, _typed_dict, _shell, _open_file):
+    kinds = (_cached_function, _cached_property, _single_dispatch, _typed_dict, _shell, _open_file, _delegating)
+    for reducer in kinds:
         if (reduced := reducer(value)) is not None:
             return reduced
     return None
@@ -27,7 +31,7 @@ def of_call(value: Any) -> Reduced | None:
 
 def of_result(value: Any) -> Reduced | None:
     """Values of a result, on their way to the notebook."""
-    return _prepared_model(value) or _small_part(value) or _open_file(value)
+    return _prepared_model(value) or _small_part(value) or _open_file(value) or _delegating(value)
 
 
 def with_slots(reduced: Reduced, kind: type) -> Reduced:
@@ -125,6 +129,26 @@ def _open_file(value: Any) -> Reduced | None:
             return None
         raise pickle.PicklingError(f"an open file ({getattr(value, 'name', '?')}) stays in its process; send its path")
     return None
+
+
+def _delegating(value: Any) -> Reduced | None:
+    """An object whose `__getattr__` asks an inner one: pickle would ask that, too, before it is there."""
+    kind = type(value)
+    if not hasattr(kind, "__getattr__") or not _is_plain(kind):
+        return None
+    return copyreg.__newobj__, (kind,), dict(vars(value)), None, None, _fill  # type: ignore[attr-defined]
+
+
+def _is_plain(kind: type) -> bool:
+    """Whether objects of this class are what is in their `__dict__`, and say nothing of how to pickle them."""
+    own = any(getattr(kind, name, None) is not getattr(object, name, None) for name in _OF_PICKLE)
+    in_python = all(base is object or base.__flags__ & _MADE_IN_PYTHON for base in kind.__mro__)
+    slots = any(vars(base).get("__slots__") for base in kind.__mro__)
+    return not own and in_python and not slots and not issubclass(kind, type)
+
+
+def _fill(value: Any, state: dict[str, Any]) -> None:
+    vars(value).update(state)
 
 
 def _prepared_model(value: Any) -> Reduced | None:

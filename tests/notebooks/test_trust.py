@@ -310,6 +310,10 @@ def test_background_runs(shared):
     assert usable(shared)
     failed = shared.run("run = notebook_launcher(lambda: 1 / 0, num_processes=2, wait=False)\nrun.result()", ok=False)
     assert failed.error == "ZeroDivisionError"
+    began = time.monotonic()  # stopped before its ranks are there
+    ran = shared.run("run = notebook_launcher(time.sleep, (60,), num_processes=2, wait=False)\nrun.stop()\nrun.state")
+    assert ran.value == "'stopped'"
+    assert time.monotonic() - began < 10
 
 
 def test_a_killed_host_is_reported_and_replaced(shared):

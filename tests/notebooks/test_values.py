@@ -148,6 +148,19 @@ def test_other_kinds_of_classes(shared):
     assert shared.run("type(named) is Named, type(old) is Old, type(made) is Made").value == "(True, True, True)"
 
 
+def test_objects_that_ask_an_inner_one(shared):
+    shared.run(
+        """
+        class Wrapper:
+            def __init__(self, inner): self.inner, self.own = inner, 1
+            def __getattr__(self, name): return getattr(self.inner, name)
+        wrapped = Wrapper(Wrapper([1, 2, 2]))
+        results = notebook_launcher(lambda: (wrapped.count(2), Wrapper(wrapped)), num_processes=2)
+        """
+    )
+    assert shared.run("results[1][0], results[1][1].inner.inner.inner, results[1][1].own").value == "(2, [1, 2, 2], 1)"
+
+
 def test_what_a_method_a_partial_or_an_object_carries_along_is_named(shared):
     shared.run(
         """
