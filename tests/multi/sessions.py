@@ -39,6 +39,24 @@ def everyone(value):
     return tensor.item()
 """
 
+SPAWNING = """
+import multiprocessing, threading
+OFFSET = 1
+lock = threading.Lock()
+def helper(number):
+    with lock:
+        return number
+class Base:
+    made = 3
+    def __call__(self, number):
+        return helper(number), isinstance(self, Derived)
+class Derived(Base):
+    pass
+def in_spawned(function, number):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, (number,))
+"""
+
 
 @contextmanager
 def stopped(after: float) -> Iterator[list[float]]:

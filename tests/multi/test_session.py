@@ -16,7 +16,7 @@ import pytest
 
 import notebook_accel.errors as errors
 from notebook_accel.session import Session, current, engine
-from tests.multi.sessions import TRAINING, run_many, stopped
+from tests.multi.sessions import SPAWNING, TRAINING, run_many, stopped
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -388,25 +388,6 @@ def test_one_rank_is_a_session_too():
         assert list(session.pull("Derived().made")) == [3] == [session.pull("Derived()")[0].made]
         gc.collect()
         assert session.pull("Derived()")[0].made == 3  # although the notebook has let go of the class meanwhile
-
-
-SPAWNING = """
-import multiprocessing, threading
-OFFSET = 1
-lock = threading.Lock()
-def helper(number):
-    with lock:
-        return number
-class Base:
-    made = 3
-    def __call__(self, number):
-        return helper(number), isinstance(self, Derived)
-class Derived(Base):
-    pass
-def in_spawned(function, number):
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(function, (number,))
-"""
 
 
 @pytest.mark.parametrize("keep_alive", [None, 60])
