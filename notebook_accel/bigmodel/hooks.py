@@ -45,10 +45,25 @@ class ModelHook:
 
 
 class SequentialHook(ModelHook):
-    """Several hooks, one after the other."""
+    """Several hooks, one after the other. What is asked of it beside that, one of them answers."""
 
     def __init__(self, *hooks: ModelHook) -> None:
         self.hooks = hooks
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and name != "hooks":  # libraries look for `weights_map`, `execution_device` ...
+            answers = [getattr(hook, name) for hook in self.hooks if hasattr(hook, name)]
+            if answers:
+                return next((answer for answer in answers if answer is not None and answer is not False), answers[0])
+        raise AttributeError(f"none of the hooks in this SequentialHook has {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Libraries set `io_same_device` on the hook of a module, whatever that is.
+        known = [hook for hook in vars(self).get("hooks", ()) if name in vars(hook)]
+        if known:
+            setattr(known[0], name, value)
+        else:
+            super().__setattr__(name, value)
 
     def init_hook(self, module: torch.nn.Module) -> torch.nn.Module:
         """That of each."""

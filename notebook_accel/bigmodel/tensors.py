@@ -109,7 +109,7 @@ def has_offloaded_params(module: torch.nn.Module) -> bool:
 def _offloading(module: torch.nn.Module) -> Any:
     """The hook that brings a module's weights, if there is one; it may be among several."""
     hook = getattr(module, "_hf_hook", None)
-    return next((item for item in (hook, *getattr(hook, "hooks", ())) if getattr(item, "offload", False)), None)
+    return next((item for item in getattr(hook, "hooks", (hook,)) if getattr(item, "offload", False)), None)
 
 
 @contextlib.contextmanager

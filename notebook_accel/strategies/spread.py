@@ -52,7 +52,7 @@ def _places(model: torch.nn.Module) -> list[Any]:
 
 def _is_offloaded(module: torch.nn.Module) -> bool:
     hook = getattr(module, "_hf_hook", None)
-    return any(getattr(item, "offload", False) for item in (hook, *getattr(hook, "hooks", ())))
+    return any(getattr(item, "offload", False) for item in getattr(hook, "hooks", (hook,)))
 
 
 def _is(place: Any, device: torch.device) -> bool:

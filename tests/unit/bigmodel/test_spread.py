@@ -96,6 +96,13 @@ def test_a_spread_model_can_be_spread_again(tmp_path: Path) -> None:
     assert torch.equal(output(disk_offload(model, tmp_path / "all")), output(plain(tied=False)))
     single = dispatch_model(nn.Linear(2, 2), {"": "disk"}, offload_dir=tmp_path / "one", force_hooks=True)
     assert has_offloaded_params(single)
+    hook: Any = single._hf_hook
+    assert torch.equal(hook.weights_map["weight"], single.state_dict()["weight"])
+    assert hook.execution_device == torch.device("cpu")
+    hook.io_same_device = False
+    assert not hook.hooks[0].io_same_device
+    with pytest.raises(AttributeError, match="none of the hooks"):
+        _ = hook.nothing
     with align_module_device(single, "cpu"):
         assert single.weight.device.type == "cpu"
     assert Accelerator(cpu=True).prepare(single)(torch.ones(1, 2)).shape == (1, 2)
