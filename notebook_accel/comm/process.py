@@ -77,6 +77,12 @@ class Process:
         said: bool | None = self.attached.get(DEBUG)
         return (self.config or resolve({})).debug if said is None else said
 
+    def __deepcopy__(self, memo: Any) -> Process:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return current, ()  # sockets and groups stay here: what comes along elsewhere is that process
+
     def on_cpu(self) -> Process:
         """The same rank, computing on the CPU."""
         if self.device.type == "cpu":

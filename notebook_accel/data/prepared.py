@@ -43,6 +43,9 @@ class Prepared:
         for name, value in (facts or {}).items():
             object.__setattr__(self, name, value)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_under_way": None, "_beginning": None, "_iterator": None}  # a copy is not being read
+
     @property
     def total_dataset_length(self) -> int:
         """How many samples the dataset has, over all ranks."""

@@ -48,6 +48,12 @@ class Progress:
         self.joined = False
         """Whether ranks that have a batch may go on without those that have none left."""
 
+    def __deepcopy__(self, memo: Any) -> Progress:
+        return self  # the copy of a loader is read in the same loop
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Progress, ()  # and where a file is read, in another one
+
     def step(self, current: Pass) -> None:
         """`current` is about to give a batch."""
         current.given += 1

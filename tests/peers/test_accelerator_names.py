@@ -55,4 +55,4 @@ def test_import_paths_of_the_peer_lead_to_the_same_names(path: str) -> None:
     ours, theirs = (importlib.import_module(f"{package}.{path}") for package in ("notebook_accel", "accelerate"))
     names = {name for name in dir(ours) if not name.startswith("_") and not inspect.ismodule(vars(ours).get(name))}
     assert len(names) >= 1
-    assert names <= set(dir(theirs))
+    assert names <= {*dir(theirs), "DummyOptim", "DummyScheduler"}  # the peer has these where deepspeed is installed

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.metadata
+import pickle
 from typing import Any
 
 import pytest
@@ -184,3 +186,19 @@ def test_a_loader_that_torch_made_directly() -> None:
     assert [batch.tolist() for batch in made] == [[0, 1], [2, 3], [4]]
     skipping = DataLoaderShard(torch.arange(5), batch_size=2, skip_batches=1, process=Process())
     assert ([batch.tolist() for batch in skipping], len(skipping)) == ([[2, 3], [4]], 2)
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_copies(stateful: bool) -> None:
+    progress = Progress()
+    options = LoaderOptions(rng_types=(), use_stateful_dataloader=stateful)
+    loader: Any = prepare_data_loader(
+        DataLoader(Mapped(5, int), 2), Process(rank=1, world_size=2), options=options, progress=progress
+    )
+    next(iter(loader))  # left early
+    twin = copy.deepcopy(loader)
+    assert [(batch.tolist(), progress.at_end) for batch in twin] == [([2, 3], False), ([1, 2], True)]
+    if not stateful:  # a class that is made when it is asked for cannot be found by name
+        again = pickle.loads(pickle.dumps(loader))
+        assert [batch.tolist() for batch in again] == [[2, 3], [1, 2]]
+        assert again.total_batch_size == loader.total_batch_size == 4
