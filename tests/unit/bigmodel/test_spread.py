@@ -136,7 +136,9 @@ def test_a_compiled_model_is_loaded_by_the_names_of_the_plain_one(tmp_path: Path
         for parameter in compiled.parameters():
             parameter.zero_()
     load_checkpoint_in_model(compiled, save(plain(tied=False), tmp_path), strict=True)
-    assert torch.equal(output(compiled), output(plain(tied=False)))
+    compiled.blocks[1] = compiled.blocks[1]._orig_mod  # compiling itself would take its time
+    assert torch.equal(output(compiled._orig_mod), output(plain(tied=False)))
+    compiled.blocks[1] = torch.compile(compiled.blocks[1], backend="eager")
     torch.save({f"module.{name}": value for name, value in compiled.state_dict().items()}, tmp_path / "wrapped.bin")
     for device_map in ({"": "cpu"}, {"": "disk"}):
         found = load_checkpoint_and_dispatch(empty(tied=False), tmp_path / "wrapped.bin", device_map, strict=True)
