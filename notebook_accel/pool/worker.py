@@ -56,7 +56,7 @@ class Worker:
         self._press = self._heard = 0  # the newest interrupt of the call that runs, and the one that it was told of
         self._refused: set[int] = set()  # calls that were interrupted before they began
         self._large: int | None = None
-        self._main_thread = threading.get_ident()
+        self._main_thread, self._owner = threading.get_ident(), os.getpid()
         self._entered: Entered | None = None
         self._broken: frames.Report | None = None
         signal.signal(signal.SIGINT, self._on_interrupt)
@@ -101,6 +101,8 @@ class Worker:
             answer: Returned | Raised = Returned(rank, number, self._run(message, large, arena))
         except BaseException as error:  # noqa: BLE001 - whatever a call raises is its outcome
             answer = Raised(rank, number, self._broken or frames.pack(self._seen_as(error)))
+        if os.getpid() != self._owner:
+            _end_child(answer)
         shell.end_call()
         capture.flush()
         self._done = number
@@ -169,6 +171,22 @@ class Worker:
             threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
             atexit._run_exitfuncs()
             capture.flush_files()
+
+
+def _end_child(answer: Returned | Raised) -> NoReturn:
+    """End a process that a call has forked, and that came back from the call: the rank is its parent.
+
+    As `os.fork` has it in a script: what was raised is printed, and is the exit code.
+    """
+    code = 0
+    if isinstance(answer, Raised):
+        text = answer.report.text
+        leaving = answer.report.type_name == "SystemExit"
+        code = int(text) if leaving and text.lstrip("-").isdigit() else 1
+        if not (leaving and code != 1):
+            print(text if leaving else answer.report.formatted, file=sys.stderr)
+    capture.flush()
+    os._exit(code & 0xFF)
 
 
 def _stub_main() -> types.ModuleType:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import ArgumentTypeError, CannotTravelError, ConfigError
-from notebook_accel.pool import preflight
+from notebook_accel.pool import preflight, serialize
 from notebook_accel.pool.pending import RankResults
 from notebook_accel.pool.serialize import Packed
 from notebook_accel.session import inside, parts, select, source
@@ -99,6 +99,7 @@ class Members:
     def pull(self, names: str | Iterable[str], ranks: Any = None) -> RankResults:
         """The values of a variable (or expression) on each rank; of several names, a dictionary for each rank."""
         several = [names] if isinstance(names, str) else list(names)
+        serialize.show_sources({f"<{text}>": text for text in several})  # for the traceback of one that fails
         results: RankResults = self._call("pull", inside.evaluate, (several,), ranks, output="quiet")
         by_rank = results.by_rank.items()
         if isinstance(names, str):

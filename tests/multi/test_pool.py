@@ -143,6 +143,15 @@ def test_a_call_on_a_dead_rank_says_so(starter):
 
 
 @every_process
+def test_a_child_that_comes_back_from_a_call_is_not_the_rank(starter):
+    with opened(starter) as pool:
+        for how, code in (("return", 0), ("sys.exit", 3), ("raise", 1)):
+            assert list(pool.run(ranks.come_back_forked, how)) == [code, code]
+        assert pool.text(0, "stderr").rstrip().endswith("KeyError: 'of the child'")
+        assert list(pool.run(ranks.add, 1, 2)) == [3, 3]
+
+
+@every_process
 def test_timeout(starter):
     with pytest.raises(errors.RankTimeout, match="ranks 0, 1") as caught, opened(starter) as pool:
         pool.run(ranks.sleep, 60, timeout=1)
