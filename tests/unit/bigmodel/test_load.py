@@ -84,8 +84,15 @@ def test_every_placement_equals_the_plain_model(tmp_path: Path, kind: str, tied:
 
 
 @pytest.mark.parametrize("hooks", [False, True])
-@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("wanted", [None, torch.bfloat16, "float32"])
+@pytest.mark.parametrize(
+    ("stored", "wanted"),
+    [
+        (torch.float32, torch.bfloat16),
+        (torch.bfloat16, None),
+        (torch.bfloat16, torch.bfloat16),
+        (torch.bfloat16, "float32"),
+    ],
+)
 def test_dtypes_are_converted_on_the_way(tmp_path: Path, stored: Any, wanted: Any, hooks: bool) -> None:
     model = plain(dtype=stored)
     checkpoint = save(model, tmp_path)
