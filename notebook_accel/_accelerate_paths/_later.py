@@ -72,4 +72,7 @@ def _is_import(asking: types.FrameType) -> bool:
     Python makes an ImportError with a text of its own of an AttributeError there, and ours says what to do. One
     exception cannot be both: the two have fields of their own in C.
     """
-    return asking.f_code.co_code[asking.f_lasti] == dis.opmap["IMPORT_FROM"]
+    code, at = asking.f_code.co_code, asking.f_lasti
+    while code[at] == dis.EXTENDED_ARG:  # 3.10 stands before it, in modules with many names
+        at += 2
+    return code[at] == dis.opmap["IMPORT_FROM"]

@@ -122,6 +122,9 @@ def test_existing_code_can_do_without_a_name_that_is_not_built() -> None:
         from notebook_accel.utils import DeepSpeedPlugin  # noqa: F401
     with pytest.raises(ImportError, match=r"notebook_accel\.DeepSpeedPlugin` is not supported yet. Meanwhile"):
         from notebook_accel import DeepSpeedPlugin as _
+    many = "\n".join(f"name{number} = 1" for number in range(300))
+    with pytest.raises(ImportError, match="Meanwhile"):
+        exec(f"{many}\nfrom notebook_accel.utils import DeepSpeedPlugin", {})
     for path in ("", ".utils", ".utils.dataclasses"):
         module = importlib.import_module(f"notebook_accel{path}")
         assert not hasattr(module, "DeepSpeedPlugin")
