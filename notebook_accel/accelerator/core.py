@@ -214,9 +214,15 @@ class Accelerator(Loading, Ranks, HandlerViews, Persistence, Tracking, Profiling
 
     def clip_grad_norm_(
         self, parameters: Iterable[torch.Tensor] | torch.Tensor, max_norm: float, norm_type: float = 2
-    ) -> torch.Tensor | None:
-        """Scale gradients down to `max_norm` and return the norm that they had; None between optimizer steps."""
-        return self._parts.strategy.clip_norm(parameters, max_norm, norm_type) if self.sync_gradients else None
+    ) -> torch.Tensor:
+        """Scale gradients down to `max_norm` and return the norm that they had.
+
+        Between optimizer steps they stay as they are, and the norm is that of what this rank has gathered so far.
+        """
+        strategy = self._parts.strategy
+        if not self.sync_gradients:
+            return strategy.norm(parameters, norm_type)
+        return strategy.clip_norm(parameters, max_norm, norm_type)
 
     def clip_grad_value_(self, parameters: Iterable[torch.Tensor] | torch.Tensor, clip_value: float) -> None:
         """Cut each gradient to between `-clip_value` and `clip_value`, when an optimizer step comes next."""

@@ -172,6 +172,14 @@ class Strategy:
         self.precision.unscale(parameters)
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type=norm_type)
 
+    def norm(self, parameters: Iterable[torch.Tensor], norm_type: float = 2.0) -> torch.Tensor:
+        """The norm of the gradients that this rank has, in their true size; they stay as they are."""
+        gradients = [item.grad for item in listed(parameters) if item.grad is not None]
+        parts = [torch.linalg.vector_norm(grad.to_dense(), norm_type).to(gradients[0].device) for grad in gradients]
+        found = torch.linalg.vector_norm(torch.stack(parts), norm_type) if parts else torch.tensor(0.0)
+        scaling = self.precision.scaling
+        return found if scaling is None else found / scaling.scaler.get_scale()
+
     def clip_value(self, parameters: Iterable[torch.Tensor], clip_value: float) -> None:
         """Cut each gradient to between `-clip_value` and `clip_value`."""
         parameters = listed(parameters)

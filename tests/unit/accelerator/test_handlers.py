@@ -88,6 +88,10 @@ def test_fp16_computes_in_half_and_steps_in_full() -> None:
     assert output.dtype is torch.float32
     before = model.weight.detach().clone()
     accelerator.backward(output.sum())
+    accelerator.sync_gradients = False  # between two steps
+    assert accelerator.clip_grad_norm_(model.parameters(), 0.1).item() == pytest.approx(3**0.5)
+    assert accelerator.clip_grad_norm_([torch.ones(1)], 0.1).item() == 0.0
+    accelerator.sync_gradients = True
     assert model.weight.grad.tolist() == [[4.0, 4.0]]
     assert accelerator.clip_grad_norm_(model.parameters(), 100.0).item() == pytest.approx(3**0.5)
     assert accelerator.clip_grad_norm_(model.parameters(), 100.0).item() == pytest.approx(3**0.5)
