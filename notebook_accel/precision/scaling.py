@@ -49,7 +49,8 @@ class Scaling:
         try:
             self.scaler.unscale_(optimizer)
         except ValueError as error:
-            raise _explained(optimizer, error) from error
+            _refuse_half(optimizer, error)
+            raise
         self._unscaled.add(optimizer)
 
     def unscale_owners(self, parameters: Collection[torch.Tensor]) -> None:
@@ -89,16 +90,14 @@ class Scaling:
         self.scaler.update()
 
 
-def _explained(optimizer: Optimizer, error: ValueError) -> ValueError:
-    """What torch's refusal of float16 gradients means; any other error as it is."""
-    half = sum(item.dtype is torch.float16 for item in _parameters(optimizer))
-    if not half:
-        return error
-    return ConfigError(
-        f"{half} parameters of {type(optimizer).__name__} are float16 themselves, and too coarse to be trained. Load "
-        'the model in float32 (dtype=torch.float32, or model.float()): mixed_precision="fp16" computes in float16 '
-        "by itself."
-    )
+def _refuse_half(optimizer: Optimizer, error: ValueError) -> None:
+    """Raise `ConfigError` where torch's `error` comes from parameters in float16."""
+    if half := sum(item.dtype is torch.float16 for item in _parameters(optimizer)):
+        raise ConfigError(
+            f"{half} parameters of {type(optimizer).__name__} are float16 themselves, and too coarse to be trained. "
+            'Load the model in float32 (dtype=torch.float32, or model.float()): mixed_precision="fp16" computes in '
+            "float16 by itself."
+        ) from error
 
 
 def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:
