@@ -78,13 +78,14 @@ def _screens(logger: logging.Logger) -> Iterator[Screen]:
     for handler in logger.handlers:
         name = str(getattr(getattr(handler, "stream", None), "name", "")).strip("<>")
         if type(handler) is logging.StreamHandler and name in ("stdout", "stderr"):
-            form = handler.formatter or logging.Formatter()
-            yield Screen(name, handler.level, (form._fmt, form.datefmt, _STYLES.get(type(form._style), "%")))
+            form = handler.formatter
+            style = _STYLES.get(type(form._style)) if form is not None else None
+            yield Screen(name, handler.level, (form._fmt, form.datefmt, style) if form and style else (None, None, "%"))
 
 
 def _handler(screen: Screen) -> logging.Handler:
     handler = logging.StreamHandler(getattr(sys, screen.stream))
     handler.setLevel(screen.level)
     text, date, style = screen.form
-    handler.setFormatter(logging.Formatter(text, date, style))  # type: ignore[arg-type]
+    handler.setFormatter(logging.Formatter(text, date, style, validate=False))  # type: ignore[arg-type]
     return handler

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.machinery
 import io
 import os
+import pickle
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -19,7 +20,8 @@ from notebook_accel.config import environ
 from notebook_accel.pool import arena, serialize
 
 _FILE = "NOTEBOOK_ACCEL_DEFINITIONS"
-_MOST_BYTES = 512 * 1024 * 1024  # of one variable that a definition uses: more takes longer than the process does
+_MOST_BYTES = 128 * 1024 * 1024  # of one value: more takes longer than it takes to start the process
+_OURS = "notebook_accel."  # what was prepared belongs to the rank, as its Accelerator does
 _PLAIN = (staticmethod, classmethod)
 
 
@@ -56,9 +58,12 @@ def write(path: Path, namespace: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     pickler = _Pickler(buffer, namespace)
     with serialize.as_own():
-        found = {name: value for name, value in _used(namespace).items() if _fits(value, namespace)}
-        pickler.dump(found)
+        packed = {name: _packed(value, namespace) for name, value in _used(namespace).items()}
+        definitions = [name for name, data in packed.items() if data and _is_definition(name, namespace[name])]
+        pickler.dump({name: namespace[name] for name in definitions})
     pickler.dump(serialize.sources(pickler.files))
+    # Each by itself: one that cannot be loaded there, a model that belongs to the group say, must not keep the others.
+    pickle.dump({name: data for name, data in packed.items() if data and name not in definitions}, buffer)
     fresh = path.with_suffix(f".{os.getpid()}")
     fresh.write_bytes(buffer.getvalue())
     fresh.replace(path)  # others may be reading it
@@ -69,7 +74,14 @@ def load(namespace: dict[str, Any]) -> bool:
     path = environ.get(_FILE)
     if not path or not Path(path).exists():
         return False
-    serialize.load_into(namespace, Path(path).read_bytes())
+    with open(path, "rb") as file:
+        serialize.load_into(namespace, file)
+        values: dict[str, bytes] = pickle.load(file)
+    for name, data in values.items():
+        try:
+            namespace[name] = serialize.Unpickler(io.BytesIO(data), namespace).load()
+        except Exception:  # noqa: BLE001 - whatever the user's objects raise; who uses the name is told it is not there
+            continue
     return True
 
 
@@ -98,13 +110,16 @@ class _Bounded(io.BytesIO):
         return super().write(data)
 
 
-def _fits(value: Any, namespace: dict[str, Any]) -> bool:
-    """Whether a value can travel: tried, since one that cannot must not keep the others."""
+def _packed(value: Any, namespace: dict[str, Any]) -> bytes | None:
+    """A value as bytes; None where it cannot travel."""
+    if type(value).__module__.startswith(_OURS):
+        return None
+    buffer = _Bounded()
     try:
-        _Pickler(_Bounded(), namespace).dump(value)
+        _Pickler(buffer, namespace).dump(value)
     except Exception:  # noqa: BLE001 - pickling runs code of the user; the name is missing there, and an error says so
-        return False
-    return True
+        return None
+    return buffer.getvalue()
 
 
 def _used(namespace: dict[str, Any]) -> dict[str, Any]:

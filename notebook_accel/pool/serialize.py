@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import cloudpickle
 from cloudpickle import cloudpickle as internals
@@ -126,8 +126,8 @@ class ResultPickler(Pickler):
 class Unpickler(pickle.Unpickler):
     """Loads what `CallPickler` wrote, into the given `__main__` globals."""
 
-    def __init__(self, data: bytes, namespace: dict[str, Any]) -> None:
-        super().__init__(io.BytesIO(data))
+    def __init__(self, file: BinaryIO, namespace: dict[str, Any]) -> None:
+        super().__init__(file)
         self._namespace = namespace
 
     def persistent_load(self, key: str) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def load_call(
 
     `descriptor` is that of the file with its large values, which stays the caller's to close.
     """
-    unpickler = Unpickler(payload, namespace)
+    unpickler = Unpickler(io.BytesIO(payload), namespace)
     with _reading(descriptor):
         function, args, kwargs = unpickler.load()
         namespace.update(unpickler.load())
@@ -204,7 +204,8 @@ def load_definitions(namespace: dict[str, Any]) -> None:
     """Fill a spawned process's `__mp_main__` with the notebook's classes and functions."""
     run = folder()
     if run is not None and (run / DEFINITIONS_FILE).exists():  # else nothing was called yet, or the run is over
-        load_into(namespace, (run / DEFINITIONS_FILE).read_bytes())
+        with open(run / DEFINITIONS_FILE, "rb") as file:
+            load_into(namespace, file)
 
 
 def folder() -> Path | None:
@@ -213,9 +214,9 @@ def folder() -> Path | None:
     return Path(found) if found else None
 
 
-def load_into(namespace: dict[str, Any], data: bytes) -> None:
+def load_into(namespace: dict[str, Any], file: BinaryIO) -> None:
     """Put definitions, and the texts of the cells that they are from, into the `__main__` of a spawned process."""
-    unpickler = Unpickler(data, namespace)
+    unpickler = Unpickler(file, namespace)
     with _reading(None):
         namespace.update(unpickler.load())
         show_sources(unpickler.load())

@@ -100,8 +100,11 @@ def _made(code: str) -> set[str]:
 
 def _needs(item: Definition) -> set[str]:
     """The names that must be there when this is defined: those in bodies of functions may come later."""
-    own = _made(ast.unparse(item)) if isinstance(item, ast.ClassDef) else set()
-    return {node.id for node in _now(item) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)} - own
+    now = list(_now(item))
+    names = [node for node in now if isinstance(node, ast.Name)]
+    own = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
+    own |= {node.name for node in now if isinstance(node, Definition) and node is not item}
+    return {node.id for node in names if isinstance(node.ctx, ast.Load)} - own
 
 
 def _now(node: ast.AST) -> Iterator[ast.AST]:

@@ -43,6 +43,10 @@ SPAWNING = """
 import multiprocessing, threading
 OFFSET = 1
 lock = threading.Lock()
+class Elsewhere:
+    def __reduce__(self): return exec, ("raise OSError('only there')",)
+elsewhere = Elsewhere()
+def unused(): return elsewhere
 def helper(number):
     with lock:
         return number
