@@ -180,10 +180,10 @@ def _end_child(answer: Returned | Raised) -> NoReturn:
     """
     code = 0
     if isinstance(answer, Raised):
-        text = answer.report.text
-        leaving = answer.report.type_name == "SystemExit"
-        code = int(text) if leaving and text.lstrip("-").isdigit() else 1
-        if not (leaving and code != 1):
+        text, leaving, code = answer.report.text, answer.report.type_name == "SystemExit", 1
+        if leaving and text.lstrip("-").isdigit():
+            code = int(text)
+        else:
             print(text if leaving else answer.report.formatted, file=sys.stderr)
     capture.flush()
     os._exit(code & 0xFF)
