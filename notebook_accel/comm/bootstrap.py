@@ -29,6 +29,8 @@ from notebook_accel.config.schema import RunConfig
 from notebook_accel.errors import CommError
 
 LEAVE_SECONDS = 5.0
+_NEWER_STORE = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
+"""Whether torch's usual store can be given a socket that listens; before, only the older one could."""
 
 RunConfig.model_rebuild()  # the checks of 133 options take 0.1 s to make: once in the host, not in every worker
 
@@ -177,6 +179,7 @@ def _serve_guests(place: Mapping[str, Any]) -> dist.TCPStore | None:
         is_master=True,
         wait_for_workers=False,
         master_listen_fd=descriptor,
+        use_libuv=_NEWER_STORE,
         multi_tenant=True,  # who opens a store at the same port in this process gets this one
     )
 
