@@ -95,23 +95,55 @@ class SequentialHook(ModelHook):
             _tell_of_failure(hook, module, error)
 
 
-class HookedForward:
-    """Stands in a module as its `forward`, and calls the module's hook. Pickles and deep-copies with the module."""
+class OwnForward:
+    """The forward pass of a module under its hooks: one that it had been given, or that of its class.
 
-    def __init__(self, module: torch.nn.Module, inner: Callable[..., Any] | None) -> None:
+    Libraries know it as `module._old_forward`, and may put another one there.
+    """
+
+    def __init__(self, module: torch.nn.Module, given: Callable[..., Any] | None) -> None:
         # Weak: a module that holds its own forward would be a cycle, and keep its weights until it is collected.
         self._module = weakref.ref(module)
-        self._inner = inner
+        self.given = given
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """The forward underneath (libraries read its signature)."""
-        if self._inner is not None:
-            return self._inner
+        """That function."""
+        if self.given is not None:
+            return self.given
         module = self._module()
         if module is None:
             raise ReferenceError("the module of this forward pass is gone")
         return types.MethodType(type(module).forward, module)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__wrapped__(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("__func__", "__self__", "__name__", "__qualname__"):
+            return getattr(self.__wrapped__, name)
+        raise AttributeError(name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OwnForward, (self._module(), self.given)
+
+
+class HookedForward:
+    """Stands in a module as its `forward`, and calls the module's hook. Pickles and deep-copies with the module."""
+
+    def __init__(self, module: torch.nn.Module, own: OwnForward) -> None:
+        self._module, self.own = weakref.ref(module), own
+
+    @property
+    def replaced(self) -> Callable[..., Any] | None:
+        """What somebody else has put in the place of the module's own forward."""
+        found = getattr(self._module(), "__dict__", {}).get("_old_forward", self.own)
+        return None if found is self.own else found
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The forward underneath (libraries read its signature)."""
+        return self.replaced or self.own.__wrapped__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         forward, module = self.__wrapped__, self._module()
@@ -128,7 +160,12 @@ class HookedForward:
         return hook.post_forward(module, output)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HookedForward, (self._module(), self._inner)
+        return HookedForward, (self._module(), self.own)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("__name__", "__qualname__"):  # not __func__: who called that would go past the hook
+            return getattr(self.__wrapped__, name)
+        raise AttributeError(name)
 
 
 class Stay:
@@ -185,7 +222,9 @@ def add_hook_to_module(module: torch.nn.Module, hook: ModelHook, append: bool = 
     module._hf_hook = hook  # type: ignore[assignment]
     current = vars(module).get("forward")
     if not isinstance(current, HookedForward):
-        module.forward = HookedForward(module, current)
+        own = OwnForward(module, current)
+        module._old_forward = own  # type: ignore[assignment]
+        module.forward = HookedForward(module, own)
     return module
 
 
@@ -203,8 +242,9 @@ def remove_hook_from_module(module: torch.nn.Module, recurse: bool = False) -> t
     current = vars(module).get("forward")
     if isinstance(current, HookedForward):
         del module.forward
-        if current._inner is not None:
-            module.forward = current._inner
+        if (before := current.replaced or current.own.given) is not None:
+            module.forward = before
+    vars(module).pop("_old_forward", None)
     for name in [name for name, value in vars(module).items() if isinstance(value, Stay)]:
         delattr(module, name)
     if recurse:

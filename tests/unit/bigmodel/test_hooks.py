@@ -114,6 +114,26 @@ def test_a_forward_that_the_module_had_comes_back() -> None:
     assert torch.equal(model(inputs), expected * 2)
 
 
+def test_others_may_change_the_forward_under_a_hook() -> None:
+    model, inputs, expected = net()
+    add_hook_to_module(model, Adds(0.0, 1.0))
+    own: Any = model._old_forward
+    assert own.__func__ is type(model).forward
+    assert model.forward.__name__ == "forward"
+    assert not hasattr(model.forward, "__func__")
+    assert own.__self__ is model
+    assert torch.equal(own(inputs), expected)
+    model._old_forward = lambda inputs: expected * 2  # type: ignore[assignment]
+    assert torch.equal(model(inputs), expected * 2 + 1)
+    remove_hook_from_module(model)
+    assert not hasattr(model, "_old_forward")
+    assert torch.equal(model(inputs), expected * 2)
+    add_hook_to_module(model, Adds(0.0, 1.0))
+    model.forward = model._old_forward  # type: ignore[method-assign, assignment]
+    del model._old_forward
+    assert torch.equal(model(inputs), expected * 2)
+
+
 def test_without_gradients() -> None:
     model, inputs, _ = net()
     add_hook_to_module(model, WithoutGradients())
