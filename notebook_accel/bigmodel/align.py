@@ -106,9 +106,7 @@ class AlignDevicesHook(ModelHook):
 
     def detach_hook(self, module: torch.nn.Module) -> torch.nn.Module:
         """Give the module its weights for good, where it had them before; those from a file stay there."""
-        for handle in self._registered:
-            handle.remove()
-        self._registered = []
+        self._unregister()
         for name in self._names:
             home, value = self.original_devices[name], self._value(name)
             put(*owner_of(module, name), value if home.type == "meta" else value.to(home))
@@ -145,9 +143,9 @@ class AlignDevicesHook(ModelHook):
             self._courier.prepare_next()
 
     def _take_away(self, module: torch.nn.Module) -> None:
+        self._unregister()  # libraries give a hook to a module again, or to another one
         wanted = [(name, held) for name, held in self._tensors(module) if self._goes(module, name)]
-        if self.weights_map is None:
-            self.weights_map = {name: held.detach().to("cpu") for name, held in wanted}
+        self.weights_map = self._newest(wanted)
         self._names = [name for name, _ in wanted]
         self.original_devices = {name: held.device for name, held in wanted}
         for name, held in self._tensors(module):
@@ -160,6 +158,22 @@ class AlignDevicesHook(ModelHook):
             module._register_state_dict_hook(self._fill_in),
             module._register_load_state_dict_pre_hook(self._replace, with_module=True),
         ]
+
+    def _newest(self, wanted: list[tuple[str, torch.Tensor]]) -> Mapping[str, torch.Tensor]:
+        """Where weights come from: the map; and memory without a map, or where that has them in another shape."""
+        known = self.weights_map
+        if known is None:
+            return {name: held.detach().to("cpu") for name, held in wanted}
+        here = [(name, held) for name, held in wanted if held.device.type != "meta"]
+        newer = {
+            name: held.detach().to("cpu") for name, held in here if name in known and known[name].shape != held.shape
+        }
+        return {**{name: known[name] for name, _ in wanted if name not in newer}, **newer} if newer else known
+
+    def _unregister(self) -> None:
+        for handle in self._registered:
+            handle.remove()
+        self._registered = []
 
     def _tensors(self, module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
         found: list[tuple[str, torch.Tensor]] = []

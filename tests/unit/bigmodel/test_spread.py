@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from notebook_accel.accelerator import Accelerator
+from notebook_accel.bigmodel.align import AlignDevicesHook
 from notebook_accel.bigmodel.dispatch import disk_offload, dispatch_model, load_checkpoint_and_dispatch
-from notebook_accel.bigmodel.hooks import remove_hook_from_submodules
+from notebook_accel.bigmodel.hooks import add_hook_to_module, remove_hook_from_submodules
 from notebook_accel.bigmodel.load import load_checkpoint_in_model
 from notebook_accel.bigmodel.tensors import align_module_device, has_offloaded_params
 from notebook_accel.comm.process import Process
@@ -106,6 +107,20 @@ def test_a_spread_model_can_be_spread_again(tmp_path: Path) -> None:
     with align_module_device(single, "cpu"):
         assert single.weight.device.type == "cpu"
     assert Accelerator(cpu=True).prepare(single)(torch.ones(1, 2)).shape == (1, 2)
+
+
+def test_a_hook_may_be_given_again_and_to_a_larger_module() -> None:
+    """What resizing an embedding does."""
+    old, larger = nn.Embedding(4, 2), nn.Embedding(6, 2)
+    state, grown = copy.deepcopy(old.state_dict()), copy.deepcopy(larger.state_dict())
+    hook = AlignDevicesHook("cpu", offload=True, weights_map=dict(state))
+    for _ in range(2):
+        add_hook_to_module(old, hook)
+    old.load_state_dict(state)
+    add_hook_to_module(larger, hook)
+    assert larger.weight.device.type == "meta"
+    assert torch.equal(larger(torch.tensor([5])), grown["weight"][5:])
+    assert torch.equal(larger.state_dict()["weight"], grown["weight"])
 
 
 def test_ranks_do_not_train_copies_of_a_spread_model(tmp_path: Path) -> None:
