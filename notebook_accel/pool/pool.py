@@ -83,6 +83,7 @@ class WorkerPool:
         self._questions = itertools.count(1)
         self._presses = itertools.count(1)
         self._stopped = False
+        self.closed = False
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -273,6 +274,7 @@ class WorkerPool:
     def close(self, *, ok: bool = True, view: View | None = None) -> None:
         """End all workers: in good order when `ok` and none is in a call, else at once. Nothing is left."""
         say = view.say if view is not None else str
+        self.closed = True
         with interrupts.held():
             self.crew.close(gently=ok and not self.busy, stopped=lambda: self._stopped, say=say)
             for event in self._desk.left_over():  # what was written to the last

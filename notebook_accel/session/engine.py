@@ -163,13 +163,16 @@ class Engine:
     def mend(self, view: View) -> None:
         """Form the group anew if it is broken, and all ranks that are there have nothing else to do."""
         with self._mending:
-            if self._broken and not self.pool.busy:
+            if self._broken and not self.pool.busy and not self.pool.closed:
                 try:
                     self._meet(view)
                 except (RankError, CommError) as error:
                     view.say(
                         f"The group could not be formed anew ({type(error).__name__}: {error}); restart() does it."
                     )
+                except OSError:
+                    if not self.pool.closed:  # by another thread, meanwhile: its files are gone
+                        raise
 
     def _meet(self, view: View) -> list[str]:
         """Have all ranks that are there form a group; lines for the user, of which `view` is told."""
