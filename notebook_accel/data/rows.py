@@ -24,8 +24,12 @@ def read_whole(batches: Any) -> None:
 def _tensors(dataset: Any) -> Sequence[torch.Tensor]:
     if type(dataset) is not TensorDataset or hasattr(dataset, "__getitems__"):
         return ()
-    plain = all(type(item) is torch.Tensor and item.layout is torch.strided for item in dataset.tensors)
-    return dataset.tensors if plain else ()
+    return dataset.tensors if all(map(_is_plain, dataset.tensors)) else ()
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    eight_bits = tensor.is_floating_point() and tensor.element_size() == 1  # of which older torch cannot pick rows
+    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and not eight_bits
 
 
 class _Rows:
