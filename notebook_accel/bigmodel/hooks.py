@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -95,6 +96,16 @@ class SequentialHook(ModelHook):
             _tell_of_failure(hook, module, error)
 
 
+def _uncompiled(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function that exchanges parameters, which torch.compile cannot follow, outside of what it compiles."""
+    compiler: Any = sys.modules.get("torch._dynamo")  # not imported for this: without it nothing is compiled
+    frames: Any = torch._C._dynamo.eval_frame
+    following = getattr(frames, "get_eval_frame_callback", bool)  # older torch does not say: then as if it followed
+    if compiler is None or (not torch.compiler.is_compiling() and following() is None):
+        return function(*args, **kwargs)
+    return compiler.disable(function)(*args, **kwargs)
+
+
 class OwnForward:
     """The forward pass of a module under its hooks: one that it had been given, or that of its class.
 
@@ -150,14 +161,14 @@ class HookedForward:
         hook: Any = getattr(module, "_hf_hook", None)
         if module is None or hook is None:  # removed, while something wrapped around this stays
             return forward(*args, **kwargs)
-        args, kwargs = hook.pre_forward(module, *args, **kwargs)
+        args, kwargs = _uncompiled(hook.pre_forward, module, *args, **kwargs)
         try:
             with torch.no_grad() if hook.no_grad else contextlib.nullcontext():
                 output = forward(*args, **kwargs)
         except Exception as error:
             _tell_of_failure(hook, module, error)
             raise
-        return hook.post_forward(module, output)
+        return _uncompiled(hook.post_forward, module, output)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return HookedForward, (self._module(), self.own)

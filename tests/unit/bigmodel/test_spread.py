@@ -123,6 +123,14 @@ def test_a_hook_may_be_given_again_and_to_a_larger_module() -> None:
     assert torch.equal(larger.state_dict()["weight"], grown["weight"])
 
 
+def test_a_spread_model_can_be_compiled(tmp_path: Path) -> None:
+    plain_one = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    places = {"0": "cpu", "1": "disk"}
+    spread = dispatch_model(copy.deepcopy(plain_one), places, "cpu", offload_dir=tmp_path, force_hooks=True)
+    compiled = torch.compile(spread, backend="eager")
+    assert torch.equal(compiled(torch.ones(1, 2)), plain_one(torch.ones(1, 2)))
+
+
 def test_ranks_do_not_train_copies_of_a_spread_model(tmp_path: Path) -> None:
     checkpoint = save(plain(), tmp_path)
     for device_map, where in (({"": "disk"}, "disk"), ({"": "cpu", "blocks": "disk"}, "cpu, disk")):
