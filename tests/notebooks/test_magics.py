@@ -305,7 +305,7 @@ def test_a_rank_that_dies_comes_back_with_its_variables(shared):
 
 
 def test_check_names_what_differs(shared):
-    shared.run("%%ranks\ntorch.manual_seed(0)\nmodel = torch.nn.Linear(2, 1)")
+    shared.run("%%ranks\nimport torch\ntorch.manual_seed(0)\nmodel = torch.nn.Linear(2, 1)")
     same = shared.run("%accel check model").stdout
     shared.run("%%ranks 1\nmodel.bias.data += 1")
     different = shared.run("%accel check model").stdout
