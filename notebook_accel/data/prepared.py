@@ -26,6 +26,8 @@ class Prepared:
     """A loader of one rank. Goes before a `DataLoader` in the bases of a class."""
 
     _is_accelerate_prepared = True  # existing code reads it
+    stays_in_process = "it gives the batches of one rank"
+    """Why a launch does not send it."""
     device: torch.device | None = None
     non_blocking = False
     skip_batches = 0

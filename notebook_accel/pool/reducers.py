@@ -22,6 +22,7 @@ _MADE_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not one of the interpreter's ow
 
 def of_call(value: Any) -> Reduced | None:
     """Values of a call, that is of the notebook, on their way to a worker."""
+    _require_travels(value)
     kinds = (_cached_function, _cached_property, _single_dispatch, _typed_dict, _shell, _open_file, _delegating)
     for reducer in kinds:
         if (reduced := reducer(value)) is not None:
@@ -31,7 +32,18 @@ def of_call(value: Any) -> Reduced | None:
 
 def of_result(value: Any) -> Reduced | None:
     """Values of a result, on their way to the notebook."""
+    _require_travels(value)
     return _prepared_model(value) or _small_part(value) or _open_file(value) or _delegating(value)
+
+
+def _require_travels(value: Any) -> None:
+    """Raise `TypeError` for an object of one rank, which means something else, or nothing, on another one.
+
+    It may be copied and pickled all the same. Its class says why not, as `stays_in_process`.
+    """
+    reason = getattr(type(value), "stays_in_process", None)
+    if isinstance(reason, str):
+        raise TypeError(reason)
 
 
 def with_slots(reduced: Reduced, kind: type) -> Reduced:
